@@ -262,6 +262,11 @@ def one_sided(side: str, own: Any, other: Any) -> dict[str, Any]:
     return {**dict.fromkeys(SIDES, other), side: own}
 
 
+def expected_got(where: str, expected: str, got: str, **rest: Any) -> "Finding":
+    """Returns a finding that states what is expected and what is there, of one side or of both."""
+    return Finding(where=where, reference=expected, candidate=got, labels=EXPECTED_GOT, **rest)
+
+
 def shortened(lines: Sequence[str], most: int, end: str = "and {} more") -> list[str]:
     """Returns the first lines; if there are others, their number is the last line."""
     more = len(lines) - most

@@ -63,8 +63,5 @@ def fill(shape: Skeleton, arrays: Mapping[str, Any]) -> Any:
 
 
 def leaves_of(shape: Skeleton) -> list[str]:
-    """Returns the paths at the leaves, in order."""
-    if isinstance(shape, str):
-        return [shape]
-    parts = shape.values() if isinstance(shape, dict) else shape or ()
-    return [path for part in parts for path in leaves_of(part)]
+    """Returns the paths at the leaves."""
+    return jax.tree.leaves(shape)

@@ -25,7 +25,7 @@ from parity.ir.location import call_stacks
 from parity.ir.settings import changed_setting
 from parity.prove.grade import SETTING
 from parity.values.vacuity import vacuous_finding
-from parity.verdicts import EXPECTED_GOT, SIDES, ChannelResult, Doubt, Finding, Verdict
+from parity.verdicts import SIDES, ChannelResult, Doubt, Finding, Verdict, expected_got
 
 NO_RUN_SETTLES = "no run settles that; make both sides equal, prove it in exact arithmetic, or waive it"
 
@@ -229,29 +229,33 @@ def attest(build: Build, found: Origins, foreign: Sequence[str]) -> list[Finding
     def count(fragments: Sequence[str]) -> int:
         return sum(number for file, number in found.files.items() if any(part in file for part in fragments))
 
-    findings = []
     other = OTHER[build.flavour]
-    if found.modules.get(other) and not found.modules.get(build.flavour):
-        text = f"all {found.modules[other]} operations of modules are of {other} modules"
-        findings.append(_finding(build, text, f"{build.flavour} modules"))
-    if build.sources and not count(build.sources):
-        text = f"no operation from {', '.join(build.sources)}"
-        findings.append(_finding(build, text, "operations of its own model code"))
-    if foreign and count(foreign):
-        text = f"{count(foreign)} operations from {', '.join(foreign)}"
-        findings.append(_finding(build, text, "none from the other twin"))
-    return findings
-
-
-def _finding(build: Build, got: str, expected: str) -> Finding:
-    return Finding(
-        where=f"flavour of {build.name}",
-        reference=f"of {build.flavour}: {expected}",
-        candidate=got,
-        labels=EXPECTED_GOT,
-        cause=ITSELF,
-        next_step="look at what the pair's build function constructs; a bridge that is meant is declared in `bridged`",
+    checks = (
+        (
+            found.modules.get(other) and not found.modules.get(build.flavour),
+            f"{build.flavour} modules",
+            f"all {found.modules.get(other)} operations of modules are of {other} modules",
+        ),
+        (
+            build.sources and not count(build.sources),
+            "operations of its own model code",
+            f"no operation from {', '.join(build.sources)}",
+        ),
+        (
+            count(foreign),
+            "none from the other twin",
+            f"{count(foreign)} operations from {', '.join(foreign)}",
+        ),
     )
+    where, advice = (
+        f"flavour of {build.name}",
+        "look at what the pair's build function constructs; a bridge that is meant is declared in `bridged`",
+    )
+    return [
+        expected_got(where, f"of {build.flavour}: {expected}", got, cause=ITSELF, next_step=advice)
+        for is_wrong, expected, got in checks
+        if is_wrong
+    ]
 
 
 def _classes(root: type) -> Iterator[type]:

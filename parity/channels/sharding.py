@@ -1,7 +1,6 @@
 """The channel ``sharding``: logical axes, specs, constraints and compiled shardings of both sides."""
 
 import collections
-import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,7 +22,7 @@ from parity.compare.layout import bytes_by_role, entries, placed, whole_share
 from parity.compare.side import Side
 from parity.ir.jaxprs import equations
 from parity.ir.location import equation_source
-from parity.verdicts import EXPECTED_GOT, SIDES, ChannelResult, Finding, Verdict, listed
+from parity.verdicts import SIDES, ChannelResult, Finding, Verdict, expected_got, listed
 
 CONSTRAINTS = ("sharding_constraint", "reshard")
 UNCHANGED = "logical axes changed by running the program"
@@ -118,17 +117,6 @@ def _with_resolvers(finding: Finding, sides: tuple[Side, Side]) -> Finding:
     return with_makers(finding, "placed", runs, lambda value: isinstance(value, jax.sharding.PartitionSpec))
 
 
-def _finding(side: Side, path: str, expected: str, got: str, cause: str, next_step: str = "") -> Finding:
-    return Finding(
-        where=f"{side.build.name} {path}",
-        reference=expected,
-        candidate=got,
-        labels=EXPECTED_GOT,
-        cause=cause,
-        next_step=next_step,
-    )
-
-
 def _after_findings(side: Side) -> Iterator[Finding]:
     """Yields leaves whose logical axes differ after the program has run."""
     observed = side.effects.leaves
@@ -137,8 +125,14 @@ def _after_findings(side: Side) -> Iterator[Finding]:
         if observed and (path not in observed or observed[path].logical_axes != leaf.logical_axes):
             after = f"logical axes {observed[path].logical_axes} after" if path in observed else "gone after"
             before = f"logical axes {leaf.logical_axes} before"
-            finding = _finding(side, path, before, after, UNCHANGED, next_step)
-            yield dataclasses.replace(finding, labels=("it has", "and"))
+            yield Finding(
+                where=f"{side.build.name} {path}",
+                reference=before,
+                candidate=after,
+                cause=UNCHANGED,
+                next_step=next_step,
+                labels=("it has", "and"),
+            )
 
 
 def _oracle_findings(side: Side) -> Iterator[Finding]:
@@ -153,13 +147,12 @@ def _oracle_findings(side: Side) -> Iterator[Finding]:
         spec = entries(linen_spec(leaf.logical_axes, side.build.rules, sizes), len(leaf.shape))
         wanted = tuple(tuple(axis for axis in part if sizes[axis] > 1) for part in spec)
         if wanted != mine.axes:
-            yield _finding(
-                side,
-                path,
+            yield expected_got(
+                f"{side.build.name} {path}",
                 f"{jax.sharding.PartitionSpec(*wanted)} by Flax Linen's resolver",
                 f"{mine.spec} from axes {leaf.logical_axes}",
-                f"a resolver that loses rules or binds an axis twice ({mine.why})",
-                "walk the rules in order and track which mesh axes are used",
+                cause=f"a resolver that loses rules or binds an axis twice ({mine.why})",
+                next_step="walk the rules in order and track which mesh axes are used",
             )
 
 
@@ -224,13 +217,12 @@ def _returned_findings(side: Side) -> Iterator[Finding]:
     for path, leaf in side.returned.get(Group.STATE, {}).items():
         rank, spec, got = len(leaf.shape), side.specs.get(path), leaf.sharding
         if spec is not None and got is not None and entries(got.spec, rank) != entries(spec, rank):
-            yield _finding(
-                side,
-                path,
+            yield expected_got(
+                f"{side.build.name} {path}",
                 f"{spec} where the step takes it",
                 f"{got.spec} where it returns it, on {dict(mesh.shape)}",
-                "state that is moved for the update and not put back",
-                "constrain it to its own axes before returning it",
+                cause="state that is moved for the update and not put back",
+                next_step="constrain it to its own axes before returning it",
             )
 
 
@@ -247,4 +239,5 @@ def _compiled_findings(side: Side) -> Iterator[Finding]:
             got = shardings.get(path)
             if got is not None and not got.is_equivalent_to(wanted, rank):
                 placement = f"the compiled program {verb} it as {getattr(got, 'spec', got)}"
-                yield _finding(side, path, f"{spec} by the rules", placement, cause)
+                where = f"{side.build.name} {path}"
+                yield expected_got(where, f"{spec} by the rules", placement, cause=cause)

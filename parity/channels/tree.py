@@ -17,6 +17,11 @@ from parity.verdicts import SIDES, ChannelResult, Doubt, Finding, Verdict, one_s
 
 MOST_UNLIKE = 0.5
 """Largest relative difference of responses that contradicts no guess if the outputs differ before."""
+COUNTER = {"cause": "a counter, compared as a number"}
+CREATED = {
+    "cause": "one side creates the leaf in another dtype",
+    "next_step": "pass the parameter dtype where the leaf is created",
+}
 UNNAMED = "unnamed"
 """Measure: the number of entries of the weight map that no rule and no name decides."""
 
@@ -44,17 +49,10 @@ def tree(evidence: Evidence) -> ChannelResult:
         dtypes = [{leaf.dtype for leaf in side} for side in held]
         if dtypes[0] != dtypes[1]:
             counter = all(is_counter(leaf) for side in held for leaf in side)
-            (notes if counter else findings).append(
-                Finding(
-                    where=entry.candidate[0],
-                    reference=", ".join(sorted(dtypes[0])),
-                    candidate=", ".join(sorted(dtypes[1])),
-                    cause="a counter, compared as a number"
-                    if counter
-                    else "one side creates the leaf in another dtype",
-                    next_step="" if counter else "pass the parameter dtype where the leaf is created",
-                )
-            )
+            texts = [", ".join(sorted(side)) for side in dtypes]
+            words = COUNTER if counter else CREATED
+            found = Finding(where=entry.candidate[0], reference=texts[0], candidate=texts[1], **words)
+            (notes if counter else findings).append(found)
     partners = {entry.candidate[0]: entry.reference[0] for entry in entries}
     findings = [with_sources(evidence, one, (partners[one.where], one.where)) for one in findings]
     findings += compare_axes(evidence)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from parity.verdicts import EXPECTED_GOT, Finding
+from parity.verdicts import Finding, expected_got
 
 NOT_FINITE = "look for the first: an overflow, a logarithm of a negative number, a mask that hides everything"
 RANDOMISE = "randomise it"
@@ -80,11 +80,4 @@ def same_buffers(reference: Flat, candidate: Flat) -> list[Finding]:
 
 def vacuous_finding(where: str, got: str, expected: str, next_step: str = RANDOMISE) -> Finding:
     """Returns a finding on a property of both sides that makes a check vacuous."""
-    return Finding(
-        where=where,
-        reference=expected,
-        candidate=got,
-        cause="a check that cannot fail",
-        next_step=next_step,
-        labels=EXPECTED_GOT,
-    )
+    return expected_got(where, expected, got, cause="a check that cannot fail", next_step=next_step)

@@ -8,7 +8,7 @@ from typing import Any
 from parity.ir.jaxprs import opened
 from parity.values.rng.demand import Demand
 from parity.values.rng.draws import Draw, Recorder
-from parity.verdicts import EXPECTED_GOT, SIDES, Finding, grouped, one_sided
+from parity.verdicts import SIDES, Finding, expected_got, grouped, one_sided
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,11 +162,10 @@ def unforeseen_draws(audited: Audited, side: str) -> list[Finding]:
     strange = [draw for draw in audited.draws if draw.again and (draw.step, draw.use) not in drawn]
     sites = collections.Counter(draw.site for draw in strange)
     return [
-        Finding(
-            where=f"draw at {site} of the {side}",
-            reference="the backward pass repeats draws of the forward pass",
-            candidate=f"{count} draws of the backward pass that the forward pass did not make",
-            labels=EXPECTED_GOT,
+        expected_got(
+            f"draw at {site} of the {side}",
+            "the backward pass repeats draws of the forward pass",
+            f"{count} draws of the backward pass that the forward pass did not make",
             cause="rematerialisation with another key",
             next_step="pass the key into the checkpointed function instead of drawing it there",
         )
