@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import gc
 import itertools
+import math
 import os
 import re
 import socket
@@ -101,83 +102,75 @@ def spread(case: Case, processes: int) -> int:
 class _Crew:
     """Workers at one case after the other: a single one, or several that run each case together."""
 
-    def __init__(self, size: int):
-        self._size, self._devices = size, 0
-        self._workers: list[Worker] = []
+    def __init__(self, request: Request):
+        self._request, self._size, self._devices = request, request.processes, 0
+        self.workers: list[Worker] = []
         self._ranks: list[Rank | None] = [None]
-        self._results: dict[int, CaseResult] = {}
-        self._first = 0.0
-        self.todo: collections.deque[Case] = collections.deque()
-        self.case: Case | None = None
 
-    def begin(self, request: Request) -> CaseResult | None:
-        """Starts the next case, and the workers unless they have its devices; returns its result if it cannot start."""
-        self.case, self._results, self._first = self.todo.popleft(), {}, 0.0
+    def run_each(
+        self, groups: collections.deque[list[Case]], progress: Callable[[Case], None]
+    ) -> Iterator[CaseResult | None]:
+        """Yields the results of the cases of groups, taken from their left, and None while a case runs."""
+        while groups:
+            for case in groups.popleft():
+                progress(case)
+                yield from self._run(case)
+
+    def _run(self, case: Case) -> Iterator[CaseResult | None]:
+        """Yields None while the case runs, then its result, merged from all workers.
+
+        It is an error, after ending all workers, if one of them dies, takes too long, or waits in vain for another.
+        """
+        results: dict[int, CaseResult] = {}
+        first, where = math.inf, BUILDING
         try:
-            devices = spread(self.case, self._size) if self._size > 1 else 0
-            if devices not in (0, self._devices):
-                self.kill()
-            if not self._workers:
-                self._start(devices or DEVICES)
-            for worker, rank in zip(self._workers, self._ranks, strict=True):
-                worker.begin("parity.run.parallel:serve", (request, self.case.id, rank))
+            self._start(spread(case, self._size) if self._size > 1 else 0)
+            for worker, rank in zip(self.workers, self._ranks, strict=True):
+                worker.begin("parity.run.parallel:serve", (self._request, case.id, rank))
+            while len(results) < self._size:
+                yield None
+                for number, worker in enumerate(self.workers):
+                    if number in results:
+                        continue
+                    where = f"process {number}, " if self._size > 1 else ""
+                    where += worker.phase or BUILDING
+                    ended, value = worker.poll(0)
+                    waited = time.monotonic() - first
+                    if ended:
+                        results[number] = value
+                        first = min(first, time.monotonic())
+                    elif worker.seconds > CASE_SECONDS:
+                        raise WorkerError(f"exceeded {CASE_SECONDS:g} s")
+                    elif waited > PATIENCE:
+                        raise WorkerError(f"waits for a process that ended the case {waited:.0f} s ago")
+            yield merged([results[number] for number in range(self._size)])
         except SpreadError as why:
-            return self._ended(skipped_result(self.case, str(why)))
-        except WorkerError as error:
+            yield skipped_result(case, str(why))
+        except (WorkerError, RemoteError) as error:
             self.kill()
-            return self._ended(error_result(self.case, BUILDING, error))
-        return None
+            yield error_result(case, where, error)
 
     def _start(self, devices: int) -> None:
-        self._devices, environment = devices, {}
+        """Starts the workers, unless there are some with these devices; any will do if that is 0."""
+        if devices not in (0, self._devices):
+            self.kill()
+        if self.workers:
+            return
+        self._devices, environment = devices or DEVICES, {}
         if self._size > 1:
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 port = probe.getsockname()[1]
             self._ranks = [Rank(number, self._size, port) for number in range(self._size)]
             flags = re.sub(rf"{COUNT_FLAG}=\d+", "", os.environ.get("XLA_FLAGS", ""))
-            flags = f"{flags} {COUNT_FLAG}={devices // self._size}".strip()
+            flags = f"{flags} {COUNT_FLAG}={self._devices // self._size}".strip()
             environment = {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-        self._workers = [Worker(environment) for _ in self._ranks]
-
-    def _ended(self, result: CaseResult) -> CaseResult:
-        self.case = None
-        return result
-
-    @property
-    def running(self) -> dict[int, Worker]:
-        """The workers that still run the case, by number."""
-        return {at: worker for at, worker in enumerate(self._workers) if at not in self._results}
-
-    def take(self) -> CaseResult | None:
-        """Returns the result, merged from all workers; None while one runs.
-
-        It is an error, after ending all workers, if one of them dies, takes too long, or waits in vain for another.
-        """
-        assert self.case is not None
-        for number, worker in self.running.items():
-            try:
-                ended, value = worker.poll(0)
-                waited = time.monotonic() - self._first if self._first else 0.0
-                if ended:
-                    self._results[number] = value
-                    self._first = self._first or time.monotonic()
-                elif worker.seconds > CASE_SECONDS:
-                    raise WorkerError(f"exceeded {CASE_SECONDS:g} s")
-                elif waited > PATIENCE:
-                    raise WorkerError(f"waits for a process that ended the case {waited:.0f} s ago")
-            except (WorkerError, RemoteError) as error:
-                self.kill()
-                where = f"process {number}, " if self._size > 1 else ""
-                return self._ended(error_result(self.case, f"{where}{worker.phase or BUILDING}", error))
-        if self.running:
-            return None
-        return self._ended(merged([result for _, result in sorted(self._results.items())]))
+        self.workers = [Worker(environment) for _ in self._ranks]
 
     def kill(self) -> None:
         """Ends all workers."""
-        while self._workers:
-            self._workers.pop().kill()
+        while self.workers:
+            self.workers.pop().kill()
 
 
 def run_in_workers(
@@ -188,21 +181,13 @@ def run_in_workers(
         list(group) for _, group in itertools.groupby(cases, lambda case: case.id.split("/")[0])
     )
     count = min(request.resources.workers, len(groups)) if request.processes == 1 else 1
-    crews = [_Crew(request.processes) for _ in range(count)]
     shared = request.share(count * request.processes)
+    crews = [_Crew(shared) for _ in range(count)]
     try:
-        while groups or any(crew.case or crew.todo for crew in crews):
-            for crew in crews:
-                while crew.case is None and (crew.todo or groups):
-                    crew.todo = crew.todo or collections.deque(groups.popleft())
-                    progress(crew.todo[0])
-                    if result := crew.begin(shared):
-                        yield result
-            busy = [crew for crew in crews if crew.case]
-            wait([worker.channel for crew in busy for worker in crew.running.values()], POLL)
-            for crew in busy:
-                if result := crew.take():
-                    yield result
+        for results in itertools.zip_longest(*(crew.run_each(groups, progress) for crew in crews)):
+            yield from filter(None, results)
+            if not any(results):
+                wait([worker.channel for crew in crews for worker in crew.workers], POLL)
     finally:
         for crew in crews:
             crew.kill()
