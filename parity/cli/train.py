@@ -1,7 +1,6 @@
 """``parity train``: a short training run of one twin, or of both, with the loss of each step."""
 
 import enum
-import importlib.util
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,6 @@ class Which(enum.StrEnum):
 
 
 NEVER = 1_000_000_000
-LINES = ("-", "--", ":")
 
 
 def command(
@@ -66,9 +64,6 @@ def command(
         Path | None,
         typer.Option(help="Continue from a checkpoint of either twin, or from the last one in a folder."),
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Write the loss curve to this PNG file; needs the extra `reports`.")
-    ] = None,
 ) -> None:
     """Train a few steps on packed text. By default in a pipeline of 2 stages, 4 microbatches and 2 layers per stage.
 
@@ -80,8 +75,6 @@ def command(
 
     settings = parse_settings(setting, example="pipeline.repeats=2")
     run = training(preset, settings, mesh, (rows, length), seed, full_size=full_size)
-    if plot:
-        _check_picture(plot)
     start, before = earlier(resume, run) if resume else (None, {})
     chosen = list(Flavour) if flavour is Which.BOTH else [Flavour(flavour)]
     print(run.title)
@@ -98,9 +91,6 @@ def command(
         check_save(save, keep, next(iter(trainers.values())).named())
     curves = {name: dict(before) for name in trainers}
     wrong = _loop(trainers, curves, steps, save, keep)
-    if plot:
-        _draw(curves, run.title, plot)
-        print(f"loss curve in {plot}")
     if wrong:
         print(f"{wrong} of {steps} steps differ or are not finite")
         raise typer.Exit(DIFFERENCE)
@@ -145,30 +135,3 @@ def _save(trainers: "Mapping[str, Trainer]", curves: Mapping[str, Mapping[int, f
         return True
     print(f"saved {first.save(save, next(iter(curves.values())))}", flush=True)
     return False
-
-
-def _check_picture(path: Path) -> None:
-    """Raises ValueError, before any work, if a plot cannot be written."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError(
-            f"--plot {path}: needs matplotlib, which is not installed; pip install 'linen-nnx-parity[reports]'"
-        )
-    if path.suffix != ".png":
-        raise ValueError(f"--plot {path}: expected a name that ends in .png")
-    if not path.parent.is_dir():
-        raise ValueError(f"--plot {path}: expected a file in a folder that exists; make {path.parent} first")
-
-
-def _draw(curves: Mapping[str, Mapping[int, float]], title: str, path: Path) -> None:
-    """Writes a PNG with the curves ``{name: {step: loss}}`` in one plot; steps whose loss is not finite are marked."""
-    from matplotlib.figure import Figure  # the import takes a second
-
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for line, (name, losses) in zip(LINES, curves.items(), strict=False):
-        axes.plot(list(losses), list(losses.values()), line, label=name)
-        for step in (step for step, loss in losses.items() if not math.isfinite(loss)):
-            axes.axvline(step, color="tab:red", linewidth=0.8)
-    axes.set(title=title, xlabel="step", ylabel="loss")
-    axes.legend()
-    figure.savefig(path, dpi=120)

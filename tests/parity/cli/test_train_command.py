@@ -68,13 +68,10 @@ def test_a_run_is_saved_by_one_twin_and_goes_on_in_the_other(command, tmp_path):
         "1",
         "--resume",
         "kept/step_00000002",
-        "--plot",
-        "curve.png",
     )
     assert (resumed.code, resumed.err) == (0, "")
     line = next(line for line in whole.out.splitlines() if line.startswith("   3 "))
-    assert line in resumed.out.splitlines() and "loss curve in curve.png" in resumed.out
-    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert line in resumed.out.splitlines()
     taken = command(*train_words, "--steps", "3", "--save", "kept")
     assert (taken.code, taken.out.count("step")) == (2, 1)
     assert "--save kept: already has step 3, expected a folder without" in taken.err
@@ -95,13 +92,6 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(comman
     assert ended.code == 2 and ended.err.count("\n") == 1, ended.err
     assert f"--save {folder}: cannot be written to (" in ended.err and "name another folder" in ended.err
     assert ended.out.splitlines()[-1].split() == ["step", "nnx"]  # no step was made
-
-
-def test_without_matplotlib_one_sentence_names_the_package_to_install(monkeypatch, command):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    ended = command("train", "--plot", "curve.png")
-    assert ended.code == 2 and ended.err.count("\n") == 1
-    assert "needs matplotlib, which is not installed; pip install 'linen-nnx-parity[reports]'" in ended.err
 
 
 @pytest.mark.long
@@ -146,8 +136,6 @@ def test_a_pipeline_on_an_explicit_mesh_trains_as_the_layers_in_sequence():
         (["--flavour", "torch"], "torch"),
         (["--steps", "0"], "--steps"),
         (["--resume", "nowhere"], "nowhere: got no checkpoint"),
-        (["--plot", "curve.jpg"], "--plot curve.jpg: expected a name that ends in .png"),
-        (["--plot", "nowhere/curve.png"], "make nowhere first"),
     ],
 )
 def test_wrong_input_gets_one_line_and_exit_code_2(command, tmp_path, arguments, said):
