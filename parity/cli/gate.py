@@ -91,11 +91,11 @@ def command(
 
 
 def _earlier(path: Path) -> "Report":
-    """Returns the report of a file with the current waivers, if it is of this commit and of cases without --set."""
+    """Returns the report of a file, if it is of this commit, of these waivers and of cases without --set."""
     from parity.cases.settings import collect
     from parity.compare.backends.environment import git_commit
     from parity.report.reading import read_report
-    from parity.run.waiving import with_current_waivers
+    from parity.run.record import distinct
 
     report = read_report(path)
     environment = report.environment
@@ -105,7 +105,12 @@ def _earlier(path: Path) -> "Report":
     of, here = environment.get("commit"), git_commit()
     if of and here and of.rstrip("+") != here.rstrip("+"):
         raise ValueError(f"--from {path}: a report of commit {of}, but this is {here}; run the cases again")
-    return with_current_waivers(report, {case.id: case.accept.waivers for case in collect()[1]})
+    waivers = {case.id: case.accept.waivers for case in collect()[1]}
+    if distinct(one for case in report.cases for one in waivers.get(case.id, ())) != report.waivers:
+        raise ValueError(
+            f"--from {path}: a report with other waivers than those of today; run the cases again"
+        )
+    return report
 
 
 def _run(rules: "Rules", flips: list[str], workers: int | None, cached: bool) -> "Report":

@@ -139,16 +139,16 @@ def _judged(
 
 
 def _waived(name: str, result: ChannelResult, report: Report) -> Judged:
-    """Returns the state of a waived channel; a waiver without an expiry date blocks."""
+    """Returns the state of a waived channel; a waiver without an expiry date, or after it, blocks."""
     reasons = {
         finding.next_step.removeprefix(PREFIX)
         for finding in result.findings
         if finding.next_step.startswith(PREFIX)
     }
-    ends = {waiver.reason: waiver.expires for waiver in report.waivers}
+    ends = {waiver.reason: waiver.expires for waiver in report.waivers if not waiver.expired}
     endless = sorted(reason for reason in reasons if not ends.get(reason))
     if endless:
-        why = f"{name}: the waiver {endless[0]!r} has no end; give it expires = 2027-01-31"
+        why = f"{name}: the waiver {endless[0]!r} has no end, or is past it; give it expires = 2027-01-31"
         return "failed", str(Verdict.WAIVED), why
     words = "; ".join(f"{reason} (until {ends[reason]})" for reason in sorted(reasons))
     return WAIVED, str(Verdict.WAIVED), words

@@ -159,6 +159,10 @@ def test_a_report_of_other_code_or_other_settings_is_not_judged(ran, command, mo
         ended.code == 2
         and "this report was made with --set embed=8; run the cases without --set" in ended.err
     )
+    del report["environment"]["settings"]
+    (folder / "other.json").write_text(json.dumps({**report, "waivers": [{"reason": "of yesterday"}]}))
+    ended = command("gate", "only_left", "--from", "other.json", cwd=folder)
+    assert ended.code == 2 and "other waivers than those of today; run the cases again" in ended.err
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The gate on an existing report: the current waivers of the settings apply."""
+"""The gate on an existing report: waivers that have expired since, and the table."""
 
 import dataclasses
 
@@ -9,86 +9,25 @@ from parity.cases.accepted import Waiver
 from parity.gate.judge import judge
 from parity.gate.table import print_gate
 from parity.run.record import Judgement
-from parity.run.waiving import with_current_waivers
 
 FLIP = "mtp"
 CASE = "mtp-a/grad@data8-auto"
-FINDING = {"where": "head/kernel", "reference": "1", "candidate": "2"}
-OTHER = {**FINDING, "where": "up/kernel"}
-END = "2999-01-31"
-
-
-def values(verdict, *findings):
-    return {"verdict": verdict, "detail": "is that", "findings": list(findings)}
-
-
-def accepted(finding, reason="known"):
-    return {**finding, "next_step": f"waived: {reason}"}
-
-
-def waiver(where="*", reason="known", expires=END, **rest):
-    return Waiver(where=where, reason=reason, expires=expires, **rest)
-
-
-def judged(report, rules, found, waivers, ids=(CASE,)):
-    current = with_current_waivers(report(values={"mtp-a": found}), {one: tuple(waivers) for one in ids})
-    readiness = judge(FLIP, current, rules, ids, {})
-    (case,) = [one for one in current.cases if one.id == CASE]
-    return readiness.verdict, case, current
-
-
-@pytest.mark.parametrize("verdict", ["failed", "vacuous", "open"])
-@pytest.mark.parametrize(
-    "given",
-    [
-        waiver(),
-        waiver("head/*"),
-        waiver(channel="values"),
-        waiver(case="mtp-*"),
-        waiver(case=CASE, channel="v*", where="head/kernel"),
+WAIVED = {
+    "verdict": "waived",
+    "detail": "is that",
+    "findings": [
+        {"where": "head/kernel", "reference": "1", "candidate": "2", "next_step": "waived: known"},
     ],
-    ids=["all", "leaf", "channel", "case", "each"],
-)
-def test_a_waiver_that_is_newer_than_the_report_holds(report, rules, verdict, given):
-    verdict, case, current = judged(report, rules, values(verdict, FINDING), [given])
-    assert verdict == "ready" and case.channels["values"].verdict == "waived"
-    assert case.channels["values"].findings[0].next_step == "waived: known"
-    assert case.verdict == "passed" and current.waivers[0].expires == END
+}
 
 
 @pytest.mark.parametrize(
-    ("found", "waivers"),
-    [
-        (values("failed", FINDING), []),
-        (values("failed", FINDING), [waiver("up/*")]),
-        (values("failed", FINDING), [waiver(channel="gradients")]),
-        (values("failed", FINDING, OTHER), [waiver("head/*")]),
-        (values("failed", FINDING), [waiver(expires="2020-01-31")]),
-        (values("failed", FINDING), [waiver(expires="")]),
-        (values("error", FINDING), [waiver()]),
-        (values("waived", accepted(FINDING)), []),
-        (values("waived", accepted(FINDING)), [waiver(expires="2020-01-31")]),
-        (values("waived", accepted(FINDING)), [waiver("up/*")]),
-        (values("waived", accepted(FINDING), accepted(OTHER)), [waiver("up/*")]),
-    ],
-    ids=[
-        *("none", "another leaf", "another channel", "one of two", "expired", "endless", "error"),
-        *("removed since", "expired since", "narrowed since", "one of two since"),
-    ],
+    ("expires", "verdict"), [("2999-01-31", "ready"), ("2020-01-31", "blocked"), ("", "blocked")]
 )
-def test_findings_without_a_valid_waiver_block(report, rules, found, waivers):
-    assert judged(report, rules, found, waivers)[0] == "blocked"
-
-
-def test_a_waiver_with_another_reason_takes_the_place_of_the_old_one(report, rules):
-    verdict, case, _ = judged(report, rules, values("waived", accepted(FINDING)), [waiver(reason="better")])
-    assert verdict == "ready" and case.channels["values"].findings[0].next_step == "waived: better"
-
-
-def test_unchanged_results_stay(report, rules):
-    found = values("waived", accepted(FINDING))
-    _, case, _ = judged(report, rules, found, [waiver()])
-    assert case == next(one for one in report(values={"mtp-a": found}).cases if one.id == CASE)
+def test_a_waiver_of_a_report_holds_until_its_last_day(report, rules, expires, verdict):
+    waivers = (Waiver(reason="known", expires=expires),)
+    found = dataclasses.replace(report(values={"mtp-a": WAIVED}), waivers=waivers)
+    assert judge(FLIP, found, rules, (CASE,), {}).verdict == verdict
 
 
 def printed(flips, relaxed=(), notes=()):
