@@ -1,5 +1,7 @@
 """Weight rules between stacked and unrolled layers of the decoders."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from models_nnx.shared.config import FeedForward, LayerKind, LayerLayout, ModelConfig, PipelinedStack, Stack
@@ -13,13 +15,24 @@ def layer_rules(config: ModelConfig) -> tuple[Rule, ...]:
 
     Names alone are ambiguous: repeat r of block i in a cycle of c is layer ``first + r * c + i``.
     """
-    scanned = [stack for stack in config.stacks if stack.layout is LayerLayout.SCANNED]
     return tuple(
-        _rule(stack, index, leaf, axis)
-        for stack in scanned
-        for index, kind in enumerate(stack.cycle)
+        Rule(
+            reference=(rf"{where}({leaf})",),
+            candidate=tuple(rf"decoder/layers/{number}/\1" for number in numbers),
+            transform=Unstack(axis, len(numbers)),
+        )
+        for stack in config.stacks
+        if stack.layout is LayerLayout.SCANNED
+        for where, kind, numbers in _blocks(stack)
         for leaf, axis in _scan_axes(config, kind).items()
     )
+
+
+def _blocks(stack: Stack) -> Iterator[tuple[str, LayerKind, np.ndarray]]:
+    """Yields each block of a scanned stack: its path, its kind of layer, and the numbers of its layers."""
+    numbers = np.arange(stack.first, stack.first + len(stack.layers)).reshape(stack.repeats, -1)
+    for index, kind in enumerate(stack.cycle):
+        yield f"decoder/{stack.name}/{_block(stack, index)}", kind, numbers[:, index]
 
 
 def _scan_axes(config: ModelConfig, kind: LayerKind) -> dict[str, int]:
@@ -29,17 +42,6 @@ def _scan_axes(config: ModelConfig, kind: LayerKind) -> dict[str, int]:
     return {**({".*/routing_bias": 0} if biased else {}), ".*": config.scan_axis}
 
 
-def _rule(stack: Stack, index: int, leaf: str, axis: int) -> Rule:
-    period = len(stack.cycle)
-    block = _block(stack, index)
-    numbers = range(stack.first + index, stack.first + period * stack.repeats, period)
-    return Rule(
-        reference=(rf"decoder/{stack.name}/{block}({leaf})",),
-        candidate=tuple(rf"decoder/layers/{number}/\1" for number in numbers),
-        transform=Unstack(axis, stack.repeats),
-    )
-
-
 def pipeline_rules(config: ModelConfig) -> tuple[Rule, ...]:
     """Returns the rules from an unrolled decoder to a pipeline of the same layers.
 
@@ -47,15 +49,16 @@ def pipeline_rules(config: ModelConfig) -> tuple[Rule, ...]:
     """
     rules = []
     for stack in config.stacks:
-        numbers = np.arange(stack.first, stack.first + len(stack.layers))
         if isinstance(stack, PipelinedStack) and config.pipeline:
             lengths = tuple(length for _, length in config.pipeline.axes)
+            numbers = np.arange(stack.first, stack.first + len(stack.layers))
             rules += _stage_rules(config.stage.stacks[0], lengths, numbers)
         elif stack.layout is LayerLayout.SCANNED:
-            for index, of_block in enumerate(numbers.reshape(stack.repeats, -1).T):
-                where = f"decoder/{stack.name}/{_block(stack, index)}"
-                for leaf, axis in _scan_axes(config, stack.cycle[index]).items():
-                    rules.append(_gathered(where, leaf, of_block, StackLeaves(axis, stack.repeats)))
+            rules += [
+                _gathered(where, leaf, numbers, StackLeaves(axis, len(numbers)))
+                for where, kind, numbers in _blocks(stack)
+                for leaf, axis in _scan_axes(config, kind).items()
+            ]
     return tuple(rules)
 
 
