@@ -49,18 +49,15 @@ class Training(Variant):
     def title(self) -> str:
         """A description of the run in one line."""
         size = "" if self.asked.get("full_size") else " (tiny)"
-        words = [f"{self.asked.get('preset')}{size}", f"{self.config.layers} layers"]
-        if self.config.mtp:
-            words.append(f"{self.config.mtp.depth} further tokens")
-        if self.diloco:
-            parts = f" in {self.diloco.fragments} fragments" if self.diloco.fragments > 1 else ""
-            words.append(
-                f"{self.diloco.replicas} replicas that synchronise every {self.diloco.period} steps{parts}"
-            )
+        settings = [f"{name}={text}" for name, text in self.asked["settings"].items()]
+        words = [
+            f"{self.asked['preset']}{size}",
+            f"{self.config.layers} layers",
+            *settings,
+            f"mesh {self.mesh}",
+        ]
         rows, length = self.shape
-        return ", ".join([*words, f"mesh {self.mesh}", f"{rows} x {length} tokens"]) + (
-            " a replica" if self.diloco else ""
-        )
+        return ", ".join([*words, f"{rows} x {length} tokens"]) + (" a replica" if self.diloco else "")
 
 
 def training(
