@@ -11,11 +11,7 @@ from parity.compare.backends.environment import describe_environment
 from parity.report.table import make_table
 
 SCHEMAS = {"comparisons": 1, "scaling": 2}
-NEXT: Mapping[str, str] = {
-    "temp bytes": "`parity inspect {id}` shows both sides' memory and loops",
-    "steady step": "`parity inspect {id}` shows what compiled otherwise; on a busy machine, more --rounds",
-}
-USUAL = "`parity inspect {id}` shows which side has more loops; on a busy machine, more --rounds"
+ADVICE = "`parity inspect {id}` shows both sides' loops and memory; on a busy machine, more --rounds"
 SAME = "the programs are proved to be the same, so the machine was busy: more --rounds"
 OF_COMPILED = ("compile", "steady step")
 """Quantities that depend only on the lowered program."""
@@ -50,8 +46,8 @@ def print_measured(console: Console, found: Mapping[str, Any]) -> None:
     for name, why in found["not_measured"].items():
         console.print(Text(f"{name} not measured: {why}", "yellow"), soft_wrap=True)
     for name in found["above"]:
-        advice = NEXT.get(name, USUAL).format(id=found["id"])
-        advice = SAME if found["same_program"] and name in OF_COMPILED else advice
+        same = found["same_program"] and name in OF_COMPILED
+        advice = SAME if same else ADVICE.format(id=found["id"])
         ratio, bound = _ratio(found["quantities"][name]["ratio"]), found["quantities"][name]["bound"]
         words = f"above its bound: {name} {ratio}, at most {bound:.2f}; {advice}"
         console.print(Text(words, "bold red"), soft_wrap=True)
