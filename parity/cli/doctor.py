@@ -1,6 +1,5 @@
 """``parity doctor``: versions, devices, backends, and remedies for missing ones."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import typer
@@ -64,14 +63,6 @@ def diagnose(resources: "Resources | None" = None) -> list[Check]:
         Check("backends", ", ".join(known_backends())),
         Check("workers", str(resources.workers)),
         Check("compile limits", f"{resources.memory / GIB:.1f} GiB in all, {resources.seconds:g} s each"),
-        Check("compile cache", _content(Path(resources.cache), "programs") if resources.cache else "none"),
-        Check("verdict cache", _content(folder(), "cases")),
+        Check("compile cache", str(resources.cache or "none")),
+        Check("verdict cache", str(folder())),
     ]
-
-
-def _content(folder: Path, kind: str) -> str:
-    from parity.compare.backends.cache import DiskCache
-
-    entries = DiskCache(folder=folder).entries()
-    size = sum(size for _, size, _ in entries) / 2**20
-    return f"{folder}: {len(entries)} {kind}, {size:.1f} MiB"
