@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from parity.cases.tables import read
 from parity.channels import ALL
-from parity.mutants.mutant import Mutant, MutantError
+from parity.mutants.mutant import Mutant
 from parity.mutants.trial import Outcome, Status
 from parity.report.table import make_table
 
@@ -58,19 +56,6 @@ def as_json(outcomes: Sequence[Outcome], environment: Mapping[str, Any]) -> dict
         "channels": {name: {"catches": n, "alone": alone} for name, (n, alone) in catches(outcomes).items()},
         "mutants": [dataclasses.asdict(outcome) for outcome in _sorted(outcomes)],
     }
-
-
-def read_outcomes(path: Path) -> dict[str, Outcome]:
-    """Returns the outcomes of a record by id, empty if there is no file; MutantError if it is no such record."""
-    if not path.exists():
-        return {}
-    try:
-        found = read(list[Outcome], json.loads(path.read_text())["mutants"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise MutantError(
-            f"{path}: is no record of `parity mutants` ({error!r}); choose another file"
-        ) from error
-    return {outcome.id: outcome for outcome in found}
 
 
 def print_matrix(screen: Console, outcomes: Sequence[Outcome]) -> None:

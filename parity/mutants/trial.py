@@ -3,19 +3,13 @@
 import concurrent.futures
 import dataclasses
 import enum
-import json
-import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from importlib import metadata
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from parity.compare.backends.cache import digest
 from parity.compare.backends.workers import Pool, WorkerError
 from parity.mutants.mutant import Mutant, MutantError, import_root, plant
 from parity.mutants.processes import RUN
@@ -23,7 +17,6 @@ from parity.report.reading import read_report
 from parity.run.record import PASSED
 from parity.verdicts import BLOCKING
 
-VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
 WITHOUT = shutil.ignore_patterns("__pycache__")
 REPORT = "report.json"
 ENDED_BY_A_TEST = 1
@@ -44,7 +37,6 @@ class Outcome:
     """Outcome of one mutant.
 
     Args:
-        content: digest of all its inputs; see `content_of`.
         by: the channels that blocked, or ``oracle``.
         missed: channels that were expected to block and did not.
         unnamed: expected words that the output lacks.
@@ -52,7 +44,6 @@ class Outcome:
     """
 
     id: str
-    content: str
     status: Status
     by: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
@@ -66,25 +57,9 @@ class Outcome:
         return self.status in (Status.KILLED, Status.PASSED) and not self.missed and not self.unnamed
 
 
-def content_of(mutant: Mutant, sources: str) -> str:
-    """Returns a digest of all inputs of a mutant's outcome; ``sources`` is that of `sources_of`."""
-    return digest([sources, json.dumps(msgspec.to_builtins(mutant), sort_keys=True)])[:16]
-
-
-def sources_of(root: Path) -> str:
-    """Returns a digest of the project's sources and tests, and of the versions of Python and numeric packages."""
-    parts = [platform.python_version(), *(f"{name}{metadata.version(name)}" for name in VERSIONS)]
-    packages = sorted(path.parent for path in root.glob("*/__init__.py"))
-    files = [file for folder in (*packages, root / "tests") for file in sorted(folder.rglob("*.py"))]
-    return digest(
-        [*parts, *(part for file in files for part in (str(file.relative_to(root)), file.read_bytes()))]
-    )
-
-
 def try_mutants(
     mutants: Sequence[Mutant],
     root: Path,
-    known: Mapping[str, Outcome],
     *,
     workers: int = 1,
     limit: float = 600.0,
@@ -93,22 +68,12 @@ def try_mutants(
 
     Args:
         root: root of the project that they patch.
-        known: earlier outcomes, by id; those of the same content are yielded unchanged.
         workers: number of mutants that are tried at once.
         limit: seconds that each may take.
     """
-    sources = sources_of(root)
-    contents = {mutant.id: content_of(mutant, sources) for mutant in mutants}
-    untried = []
-    for mutant in mutants:
-        before = known.get(mutant.id)
-        if before and before.content == contents[mutant.id]:
-            yield before
-        else:
-            untried.append(mutant)
     pool = Pool(workers, seconds=limit)
     with concurrent.futures.ThreadPoolExecutor(workers) as threads:
-        tries = [threads.submit(_try_mutant, one, root, contents[one.id], pool) for one in untried]
+        tries = [threads.submit(_try_mutant, one, root, pool) for one in mutants]
         try:
             for done in concurrent.futures.as_completed(tries):
                 yield done.result()
@@ -118,7 +83,7 @@ def try_mutants(
             pool.close()
 
 
-def _try_mutant(mutant: Mutant, root: Path, content: str, pool: Pool) -> Outcome:
+def _try_mutant(mutant: Mutant, root: Path, pool: Pool) -> Outcome:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="parity-mutant-") as name:
         folder = Path(name)
@@ -133,7 +98,7 @@ def _try_mutant(mutant: Mutant, root: Path, content: str, pool: Pool) -> Outcome
             outcome = (_by_test if mutant.oracle else _by_case)(mutant, root, folder, run)
         except (MutantError, WorkerError) as error:
             outcome: dict[str, Any] = {"status": Status.BROKEN, "why": str(error)}
-    return Outcome(id=mutant.id, content=content, seconds=time.monotonic() - begun, **outcome)
+    return Outcome(id=mutant.id, seconds=time.monotonic() - begun, **outcome)
 
 
 Run = Callable[[list[str]], tuple[int, str]]

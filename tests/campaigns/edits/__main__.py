@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from campaigns.edits.armed import sources_of
 from campaigns.edits.benign import benign_mutants, read_fields
 from parity.compare.backends.workers import Pool
 from parity.mutants.mutant import Mutant
-from parity.mutants.trial import sources_of
 
 LIMIT = 1_800.0
 

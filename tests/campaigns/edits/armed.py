@@ -3,9 +3,11 @@
 import argparse
 import contextlib
 import json
+import platform
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import FrameType
@@ -22,6 +24,17 @@ Lines = Mapping[str, Mapping[str, frozenset[int]]]
 """``{case id: {file: lines}}``, of functions only: every case runs the lines that an import runs."""
 TESTS = Path(__file__).parents[2]
 ENGINE = str(Path(parity.__file__).parent)
+VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
+
+
+def sources_of(root: Path) -> str:
+    """Returns a digest of the project's sources and tests, and of the versions of Python and numeric packages."""
+    parts = [platform.python_version(), *(f"{name}{metadata.version(name)}" for name in VERSIONS)]
+    packages = sorted(path.parent for path in root.glob("*/__init__.py"))
+    files = [file for folder in (*packages, root / "tests") for file in sorted(folder.rglob("*.py"))]
+    return digest(
+        [*parts, *(part for file in files for part in (str(file.relative_to(root)), file.read_bytes()))]
+    )
 
 
 def lines_of_cases(

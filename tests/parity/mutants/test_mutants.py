@@ -1,4 +1,4 @@
-"""Mutants of a small user project: killed, survived, benign, broken; by a case and by a test; and resumed."""
+"""Mutants of a small user project: killed, survived, benign, broken; by a case and by a test."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from parity.channels import ALL
-from parity.mutants.matrix import as_json, as_markdown, catches, read_outcomes, score
+from parity.mutants.matrix import as_markdown, catches, score
 from parity.mutants.mutant import MutantError, choose, plant, read_mutants
 from parity.mutants.trial import Outcome, Status
 
@@ -95,24 +95,6 @@ def test_each_dtype_is_kept(shell, project, tmp_path):
     page = (tmp_path / "kills.md").read_text()
     assert page.index("| survived |") < page.index("| killed |")
 
-    again = shell("mutants", "mutants", *files, "--select", "killed", cwd=project)
-    assert again.code == 0 and "1 of 1 bugs killed" in again.out
-    after = {row["id"]: row for row in json.loads((tmp_path / "kills.json").read_text())["mutants"]}
-    assert after == found, "a mutant tried with the same content was tried again, or forgotten"
-
-
-def test_an_edit_of_the_project_forgets(project, tmp_path):
-    from parity.mutants.trial import content_of, sources_of
-
-    (one, *_) = read_mutants(project / "mutants")
-    before = content_of(one, sources_of(project))
-    file = project / "twins" / "pair.py"
-    text = file.read_text()
-    file.write_text(text + "# more\n")
-    assert content_of(one, sources_of(project)) != before
-    file.write_text(text)
-    assert content_of(one, sources_of(project)) == before
-
 
 @pytest.mark.parametrize(
     ("text", "words"),
@@ -178,7 +160,7 @@ def test_every_bug_of_ours_can_be_planted(tmp_path):
 
 
 def outcome(id, status, *by):
-    return Outcome(id=id, content="c", status=status, by=by)
+    return Outcome(id=id, status=status, by=by)
 
 
 def test_bugs_that_only_one_channel_catches():
@@ -198,16 +180,6 @@ def test_bugs_that_only_one_channel_catches():
     )
     assert set(found) == {*ALL, "oracle"}
     assert score(outcomes)["score"] == 3 / 4
-
-
-def test_a_record_comes_back(tmp_path):
-    outcomes = [outcome("a", Status.KILLED, "values"), outcome("b", Status.BROKEN)]
-    (tmp_path / "kills.json").write_text(json.dumps(as_json(outcomes, {})))
-    assert read_outcomes(tmp_path / "kills.json") == {one.id: one for one in outcomes}
-    assert read_outcomes(tmp_path / "none.json") == {}
-    (tmp_path / "other.json").write_text('{"cases": []}')
-    with pytest.raises(MutantError, match="is no record of `parity mutants`"):
-        read_outcomes(tmp_path / "other.json")
 
 
 def test_the_page_has_a_row_for_each(tmp_path):

@@ -423,7 +423,6 @@ def test_the_first_difference_of_a_passed_case_is_printed_and_in_every_report(ve
         assert "operand 1: 1 against 2" in text, name
         assert "new.py:9" in text.replace("%3A", ":") or "file=new.py,line=9" in text, name
         assert "not settled for all inputs" in text, name
-    assert "file=new.py,line=9" in texts["annotations"]
 
 
 def test_a_failure_names_its_difference_and_the_first_one_once():
