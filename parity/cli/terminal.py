@@ -1,14 +1,21 @@
 """Terminal output of commands that judge cases: progress, findings, reports, and the exit code."""
 
+import math
 import os
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from parity.builds.weights.map import RuleError
@@ -44,22 +51,21 @@ class Terminal(Listener):
     ):
         self._files, self._earlier, self._screen = files or {}, earlier, screen or console()
         self.unwritten: list[str] = []
-        self._total, self._done, self._start = 0, 0, 0.0
-        columns = (
-            TextColumn("{task.description}", table_column=None),
-            BarColumn(bar_width=14),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
+        self._total, self._done = 0, 0
+        self._bar = Progress(
+            *(TextColumn("{task.description}"), BarColumn(14), MofNCompleteColumn()),
+            *(TimeElapsedColumn(), TimeRemainingColumn()),
+            console=self._screen,
+            transient=True,
+            disable=not self._screen.is_terminal,
+            speed_estimate_period=math.inf,  # of all finished cases
         )
-        is_terminal = self._screen.is_terminal
-        self._bar = Progress(*columns, console=self._screen, transient=True, disable=not is_terminal)
-        self._task = self._bar.add_task("", left="")
+        self._task = self._bar.add_task("")
 
     def begins(self, planned: int, changed: Sequence[str]) -> None:
         """Prints why cached verdicts are not reused, and shows the line for the planned cases."""
         _say_labels("cases are compared again; changed since the last run", changed)
-        self._total, self._start = planned, time.monotonic()
+        self._total = planned
         self._bar.update(self._task, total=planned)
         self._bar.start()
 
@@ -70,9 +76,7 @@ class Terminal(Listener):
     def finished(self, result: CaseResult) -> None:
         """Counts a case; one that did not pass is printed at once, its findings follow after the table."""
         self._done += 1
-        per_case = (time.monotonic() - self._start) / self._done
-        left = f"{per_case * (self._total - self._done):.0f} s left"
-        self._bar.update(self._task, advance=1, left=left)
+        self._bar.update(self._task, advance=1)
         if self._bar.disable or result.blocking:
             line = Text(f"[{self._done}/{self._total}] {result.id} ")
             line.append(styled(result.verdict))
