@@ -75,7 +75,7 @@ def command(
 
     settings = parse_settings(setting, example="pipeline.repeats=2")
     run = training(preset, settings, mesh, (rows, length), seed, full_size=full_size)
-    start, before = earlier(resume, run) if resume else (None, {})
+    start = earlier(resume, run) if resume else None
     chosen = list(Flavour) if flavour is Which.BOTH else [Flavour(flavour)]
     print(run.title)
     if start:
@@ -89,27 +89,18 @@ def command(
     ]
     if save:
         check_save(save, keep, next(iter(trainers.values())).named())
-    curves = {name: dict(before) for name in trainers}
-    wrong = _loop(trainers, curves, steps, save, keep)
+    wrong = _loop(trainers, steps, save, keep)
     if wrong:
         print(f"{wrong} of {steps} steps differ or are not finite")
         raise typer.Exit(DIFFERENCE)
     print(f"{steps} steps" + (", equal bits in both twins" if len(chosen) > 1 else ""))
 
 
-def _loop(
-    trainers: "Mapping[str, Trainer]",
-    curves: Mapping[str, dict[int, float]],
-    steps: int,
-    save: Path | None,
-    keep: list[int],
-) -> int:
+def _loop(trainers: "Mapping[str, Trainer]", steps: int, save: Path | None, keep: list[int]) -> int:
     """Trains, prints and saves; returns the number of steps with different or non-finite losses."""
     wrong, first = 0, next(iter(trainers.values()))
     for _ in range(steps):
         found = [trainer.advance() for trainer in trainers.values()]
-        for curve, loss in zip(curves.values(), found, strict=True):
-            curve[first.done] = loss
         gap = max(found) - min(found)
         wrong += gap != 0 or not all(map(math.isfinite, found))
         columns = [
@@ -119,11 +110,11 @@ def _loop(
         ]
         print("  ".join(columns), flush=True)
         if save and first.done in keep:
-            wrong += _save(trainers, curves, save)
+            wrong += _save(trainers, save)
     return wrong
 
 
-def _save(trainers: "Mapping[str, Trainer]", curves: Mapping[str, Mapping[int, float]], save: Path) -> bool:
+def _save(trainers: "Mapping[str, Trainer]", save: Path) -> bool:
     """Writes one checkpoint for all twins if their states agree; returns True if they differ."""
     from parity.builds.tree import differing, to_host
 
@@ -133,5 +124,5 @@ def _save(trainers: "Mapping[str, Trainer]", curves: Mapping[str, Mapping[int, f
     if unequal:
         print(f"not saved: the twins differ in {len(unequal)} leaves, first {unequal[0]}", flush=True)
         return True
-    print(f"saved {first.save(save, next(iter(curves.values())))}", flush=True)
+    print(f"saved {first.save(save)}", flush=True)
     return False

@@ -184,18 +184,15 @@ class Trainer:
         """Returns the state under its names on disk."""
         return self._loop.checkpoint.named(self._state)
 
-    def save(self, folder: Path, so_far: Mapping[int, float]) -> Path:
-        """Writes the state and the losses of the steps so far to this step's checkpoint folder."""
-        numbers = {str(step): loss if math.isfinite(loss) else None for step, loss in so_far.items()}
-        about = {**self._run.asked, "losses": numbers}
-        return self._loop.checkpoint.save(store.step_folder(folder, self.done), self._state, about)
+    def save(self, folder: Path) -> Path:
+        """Writes the state to this step's checkpoint folder."""
+        return self._loop.checkpoint.save(store.step_folder(folder, self.done), self._state, self._run.asked)
 
 
-def earlier(folder: Path, run: Training) -> tuple[Path, dict[int, float]]:
-    """Returns the last checkpoint in a folder and the losses of the steps before it, else CheckpointError."""
+def earlier(folder: Path, run: Training) -> Path:
+    """Returns the last checkpoint in a folder; CheckpointError if there is none, or if it is of another run."""
     found = store.find(folder)
-    about = dict(store.inspect(found).about)
-    numbers = about.pop("losses", {})
+    about = store.inspect(found).about
     if other := [name for name, value in run.asked.items() if about.get(name) != value]:
         got, expected = (
             ", ".join(f"{name} {options.get(name)!r}" for name in other) for options in (about, run.asked)
@@ -203,7 +200,7 @@ def earlier(folder: Path, run: Training) -> tuple[Path, dict[int, float]]:
         raise store.CheckpointError(
             f"{found}: got a run with {got}, expected {expected}; give the options of the saved run"
         )
-    return found, {int(step): math.nan if loss is None else loss for step, loss in numbers.items()}
+    return found
 
 
 def check_save(folder: Path, steps: Iterable[int], state: Mapping[str, jax.Array]) -> None:

@@ -89,7 +89,7 @@ def test_2n_steps_are_n_a_checkpoint_and_n_bit_for_bit(settings, mesh, steps, tm
     for saver, reader in itertools.product(Flavour, Flavour):
         first = again(twins[saver])
         assert trained(first, steps) == expected[saver][:steps]
-        kept = first.save(tmp_path / f"{saver}-{reader}", {})
+        kept = first.save(tmp_path / f"{saver}-{reader}")
         resumed = again(twins[reader], kept)
         assert (resumed.done, differing(resumed.named(), first.named())) == (steps, [])
         assert trained(resumed, steps) == expected[reader][steps:] == expected[saver][steps:]
@@ -109,7 +109,7 @@ def test_another_mesh_goes_on_within_the_floor(asked, mesh, tmp_path):
     settings, here, steps = RUNS[asked]
     whole = Trainer(Flavour.NNX, run(settings, here))
     trained(whole, steps)
-    kept = whole.save(tmp_path, {})
+    kept = whole.save(tmp_path)
     there = run(settings, mesh)
     moved = Trainer(Flavour.LINEN, there, kept)
     assert differing(moved.named(), whole.named()) == []
@@ -241,7 +241,7 @@ def test_a_resumed_run_continues_from_the_saved_state(flavour, tmp_path):
     ):
         trainer = Trainer(flavour, run(settings, mesh))
         fresh = {name: leaf.sharding for name, leaf in trainer.named().items()}
-        resumed = again(trainer, trainer.save(tmp_path / mesh, {}))
+        resumed = again(trainer, trainer.save(tmp_path / mesh))
         assert unequal_places(resumed.named(), fresh) == []
         assert any(not place.is_fully_replicated for place in fresh.values())
 
