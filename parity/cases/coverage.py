@@ -17,29 +17,24 @@ def options_of(config: Any, prefix: str = "") -> dict[str, Any]:
     """
     if config is None:
         return {}
+    if not _is_config(config):
+        raise TypeError(
+            f"config: got {type(config).__name__}, expected a mapping, a dataclass instance or a pydantic model"
+        )
+    if dataclasses.is_dataclass(config):
+        config = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     found: dict[str, Any] = {}
-    for name, value in _fields(config).items():
-        nested = isinstance(value, Mapping) or _is_config(value)
-        found.update(options_of(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value})
+    for name, value in dict(config).items():  # a pydantic model yields names and values
+        found |= options_of(value, f"{prefix}{name}.") if _is_config(value) else {f"{prefix}{name}": value}
     return found
 
 
 def _is_config(value: Any) -> bool:
     return not isinstance(value, type) and (
-        dataclasses.is_dataclass(value) or isinstance(getattr(type(value), "model_fields", None), Mapping)
+        isinstance(value, Mapping)
+        or dataclasses.is_dataclass(value)
+        or isinstance(getattr(type(value), "model_fields", None), Mapping)
     )
-
-
-def _fields(config: Any) -> Mapping[str, Any]:
-    if isinstance(config, Mapping):
-        return {str(name): value for name, value in config.items()}
-    if not _is_config(config):
-        raise TypeError(
-            f"config: got {type(config).__name__}, expected a mapping, a dataclass instance or a pydantic model"
-        )
-    fields = getattr(type(config), "model_fields", None)
-    names = list(fields) if fields else [field.name for field in dataclasses.fields(config)]
-    return {name: getattr(config, name) for name in names}
 
 
 def unvaried_options(cases: Iterable[Case]) -> dict[str, dict[str, str]]:
