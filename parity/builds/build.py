@@ -95,16 +95,18 @@ class Saving:
     """Functions that save and load the state of a build, flat and under the paths of the build.
 
     Args:
-        save: state and a new folder; writes a checkpoint.
+        save: state, a new folder and optionally notes to store; writes a checkpoint.
         load: folder and ``{path: jax.ShapeDtypeStruct}``, shardings included -> state.
         export: state and a new folder; writes the parameters alone; None if the model is not served.
         load_export: folder -> the parameters; None if ``export`` is.
+        named: state -> its leaves by their names in a checkpoint; None if that is not known.
     """
 
-    save: Callable[[Flat, Path], Any]
+    save: Callable[..., Any]
     load: Callable[[Path, Flat], dict[str, Any]]
     export: Callable[[Flat, Path], Any] | None = None
     load_export: Callable[[Path], dict[str, Any]] | None = None
+    named: Callable[[Flat], Mapping[str, Any]] | None = None
 
     def __post_init__(self):
         if (self.export is None) != (self.load_export is None):

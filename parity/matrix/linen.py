@@ -17,7 +17,6 @@ from models_nnx.shared.ops import by_layer
 from parity.builds.build import Saving, linen_build
 from parity.matrix.decoders import Variant
 from parity.matrix.programs import (
-    Loop,
     Program,
     decoding,
     forced,
@@ -109,15 +108,3 @@ def saving(variant: Variant) -> Saving:
         models_linen.checkpoint.export(folder, variant.config, variables)
 
     return saving_of(variant, models_linen.checkpoint, example, serve, lambda variables: variables)
-
-
-def loop(variant: Variant, key: jax.Array) -> Loop:
-    """Returns training as functions of a tree of arrays."""
-    module, create = models(variant), creates(variant)
-    step = module.diloco_step if variant.diloco else module.train_step
-    return Loop(
-        create=lambda key: module.unbox(create(key)),
-        step=functools.partial(step, *variant.configs),
-        example=jax.eval_shape(create, key),
-        checkpoint=models_linen.checkpoint,
-    )

@@ -18,7 +18,6 @@ from models_nnx.state import ForcedExperts, Routed, Sown
 from parity.builds.build import Saving, nnx_build
 from parity.matrix.decoders import Variant
 from parity.matrix.programs import (
-    Loop,
     Program,
     decoding,
     forced,
@@ -120,22 +119,4 @@ def saving(variant: Variant) -> Saving:
 
     return saving_of(
         variant, models_nnx.checkpoint, example, serve, lambda model: {"model": nnx.state(model)}
-    )
-
-
-def loop(variant: Variant, key: jax.Array) -> Loop:
-    """Returns training as functions of a tree of arrays."""
-    module, create = models(variant), creates(variant)
-    advance = _in_place(module.diloco_step if variant.diloco else module.train_step, *variant.configs[1:])
-    graphdef, example = nnx.split(nnx.eval_shape(lambda: create(key)))
-
-    def step(leaves, batch):
-        state, metrics = advance(nnx.merge(graphdef, leaves), batch)
-        return nnx.state(state), metrics
-
-    return Loop(
-        create=lambda key: nnx.state(create(key)),
-        step=step,
-        example=example,
-        checkpoint=models_nnx.checkpoint,
     )

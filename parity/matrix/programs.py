@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,21 +20,6 @@ DECODING = ("prefill", "generate")
 STEPS = 4
 TEMPERATURE = 0.7
 Program = Callable[[Any, dict[str, Any]], dict[str, Any]]
-
-
-class Loop(NamedTuple):
-    """Training as functions of a tree of arrays.
-
-    Args:
-        step: (state, batch) -> state and metrics.
-        example: abstract state, with its boxes or in its Variables.
-        checkpoint: the flavour's module of that name.
-    """
-
-    create: Callable[[jax.Array], Any]
-    step: Callable[[Any, Any], tuple[Any, Mapping[str, jax.Array]]]
-    example: Any
-    checkpoint: ModuleType
 
 
 def tokens(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,8 +57,9 @@ def saving_of(
         "load_export": lambda folder: flatten(served(checkpoint.load_params(folder, variant.config))),
     }
     return Saving(
-        save=lambda state, folder: checkpoint.save(folder, codec.restore(state)),
+        save=lambda state, folder, about=None: checkpoint.save(folder, codec.restore(state), about),
         load=lambda folder, like: flatten(checkpoint.restore(folder, codec.restore(like))),
+        named=lambda state: checkpoint.named(codec.restore(state)),
         **({} if variant.diloco else export),
     )
 

@@ -24,7 +24,7 @@ from models_nnx.shared.sharding import resolve
 from parity.builds.build import Flavour
 from parity.builds.meshes import MeshSpec, Mode
 from parity.compare.backends.backend import quiet
-from parity.matrix.decoders import Variant, builder, input_specs, replica_batches
+from parity.matrix.decoders import Variant, input_specs, replica_batches
 from parity.matrix.pipeline import staged
 
 PIPELINE = PipelineConfig(stages=2, microbatches=4, layers_per_stage=2)
@@ -146,19 +146,29 @@ class Trainer:
         self._mesh = (
             run.mesh.on(jax.devices()) if run.mesh.axes else jax.sharding.Mesh(jax.devices()[:1], ("data",))
         )
-        side, key = builder(flavour), jax.random.key(run.seed)
-        self._key, self._loop = key, side.loop(run, key)
-        specs = side.models(run).state_specs(run.config, run.train, self._loop.example, self._mesh)
-        self._places = jax.tree.map(self._on, specs)
-        self._create = jax.jit(self._loop.create, out_shardings=self._places)
-        self._step = jax.jit(self._loop.step, donate_argnums=0, out_shardings=(self._places, None))
+        variant = Variant(run.name, run.config, run.train, run.shape, run.diloco, saved=True)
+        self._build = variant.build(flavour)
+        self._saving: Any = self._build.saving
+        self._places = {path: self._on(spec) for path, spec in self._build.specs(self._mesh).items()}
+        program = self._build.programs["diloco_step" if run.diloco else "train_step"]
+
+        def step(state: dict[str, Any], batch: dict[str, Any]) -> tuple[dict[str, Any], jax.Array]:
+            outputs = program.function(state, batch)
+            return outputs["state"], outputs["values"]["loss"]
+
+        self._create = jax.jit(self._build.create, out_shardings=self._places)
+        self._step = jax.jit(step, donate_argnums=0, out_shardings=(self._places, None))
         self._begin(resume)
 
     def _begin(self, resume: Path | None) -> None:
         if resume:
-            self._state = self._loop.checkpoint.restore(resume, self._loop.example, self._places)
+            like = {
+                path: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=self._places[path])
+                for path, leaf in self._build.abstract.items()
+            }
+            self._state = self._saving.load(resume, like)
         else:
-            self._state = self._create(self._key)
+            self._state = self._create(jax.random.key(self._run.seed))
         self.done = int(self.named()["outer/step" if self._run.diloco else "step"])
 
     def advance(self) -> float:
@@ -167,9 +177,9 @@ class Trainer:
         specs = input_specs(self._run.config, batch, self._mesh)
         batch = {name: jax.device_put(array, self._on(specs[name])) for name, array in batch.items()}
         with jax.set_mesh(self._mesh), quiet():  # the first step compiles, with messages
-            self._state, metrics = self._step(self._state, batch)
+            self._state, loss = self._step(self._state, batch)
         self.done += 1
-        return float(np.mean(np.asarray(metrics["loss"], np.float64)))
+        return float(np.mean(np.asarray(loss, np.float64)))
 
     def _batch(self) -> dict[str, np.ndarray]:
         run, seed = self._run, self._run.seed + self.done
@@ -182,11 +192,11 @@ class Trainer:
 
     def named(self) -> Mapping[str, jax.Array]:
         """Returns the state under its names on disk."""
-        return self._loop.checkpoint.named(self._state)
+        return self._saving.named(self._state)
 
     def save(self, folder: Path) -> Path:
         """Writes the state to this step's checkpoint folder."""
-        return self._loop.checkpoint.save(store.step_folder(folder, self.done), self._state, self._run.asked)
+        return self._saving.save(self._state, store.step_folder(folder, self.done), self._run.asked)
 
 
 def earlier(folder: Path, run: Training) -> Path:
