@@ -2,7 +2,7 @@
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -82,13 +82,13 @@ def command(
         print(f"from {start}")
     header = ("step", *(f"{one:>12}" for one in chosen), *(["differ by"] * (len(chosen) > 1)))
     print("  ".join(header), flush=True)
-    trainers = {str(one): Trainer(one, run, start) for one in chosen}
-    done = next(iter(trainers.values())).done
+    trainers = [Trainer(one, run, start) for one in chosen]
+    done = trainers[0].done
     keep = [
         step for step in range(done + 1, done + steps + 1) if step % save_every == 0 or step == done + steps
     ]
     if save:
-        check_save(save, keep, next(iter(trainers.values())).named())
+        check_save(save, keep, trainers[0].named())
     wrong = _loop(trainers, steps, save, keep)
     if wrong:
         print(f"{wrong} of {steps} steps differ or are not finite")
@@ -96,11 +96,11 @@ def command(
     print(f"{steps} steps" + (", equal bits in both twins" if len(chosen) > 1 else ""))
 
 
-def _loop(trainers: "Mapping[str, Trainer]", steps: int, save: Path | None, keep: list[int]) -> int:
+def _loop(trainers: "Sequence[Trainer]", steps: int, save: Path | None, keep: list[int]) -> int:
     """Trains, prints and saves; returns the number of steps with different or non-finite losses."""
-    wrong, first = 0, next(iter(trainers.values()))
+    wrong, first = 0, trainers[0]
     for _ in range(steps):
-        found = [trainer.advance() for trainer in trainers.values()]
+        found = [trainer.advance() for trainer in trainers]
         gap = max(found) - min(found)
         wrong += gap != 0 or not all(map(math.isfinite, found))
         columns = [
@@ -114,11 +114,11 @@ def _loop(trainers: "Mapping[str, Trainer]", steps: int, save: Path | None, keep
     return wrong
 
 
-def _save(trainers: "Mapping[str, Trainer]", save: Path) -> bool:
+def _save(trainers: "Sequence[Trainer]", save: Path) -> bool:
     """Writes one checkpoint for all twins if their states agree; returns True if they differ."""
     from parity.builds.tree import differing, to_host
 
-    first, *others = trainers.values()
+    first, *others = trainers
     saved = to_host(first.named())
     unequal = [name for other in others for name in differing(saved, to_host(other.named()))]
     if unequal:
