@@ -123,7 +123,7 @@ def _by_test(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, An
     code, printed = run(["pytest", "-q", "-x", *alone, f"--rootdir={root}", target])
     last = printed.strip().splitlines()[-1] if printed.strip() else ""
     if code not in (0, ENDED_BY_A_TEST):
-        return {"status": Status.BROKEN, "why": f"pytest ended with {code}: {last}"}
+        raise MutantError(f"pytest ended with {code}: {last}")
     if not code:
         return {"status": Status.SURVIVED, "why": f"{mutant.oracle} passes: {last}"}
     return {"status": Status.KILLED, "by": ("oracle",), "unnamed": _unnamed(mutant, printed), "why": last}
@@ -135,28 +135,22 @@ def _by_case(mutant: Mutant, root: Path, folder: Path, run: Run) -> dict[str, An
     code, printed = run(["parity", "run", mutant.case, *settings, "--workers", "1", "--json", REPORT])
     report = folder / REPORT
     if code > 1 or not report.exists():
-        return {"status": Status.BROKEN, "why": f"parity ended with {code}: {printed.strip()[-300:]}"}
+        raise MutantError(f"parity ended with {code}: {printed.strip()[-300:]}")
     cases = read_report(report).cases
     if len(cases) != 1:
         ids = ", ".join(case.id for case in cases[:3])
-        return {
-            "status": Status.BROKEN,
-            "why": f"{mutant.case} selects {len(cases)} cases: {ids}; expected one",
-        }
+        raise MutantError(f"{mutant.case} selects {len(cases)} cases: {ids}; expected one")
     channels, verdict = cases[0].channels, cases[0].verdict
     by = tuple(name for name, channel in channels.items() if channel.verdict in BLOCKING)
     found = (f"{name}: {finding.difference()}" for name in by for finding in channels[name].findings)
-    why = next(found, "")
+    why = next(found, f"the case is {verdict}")
+    if mutant.benign and verdict == PASSED:
+        proof = channels["program"].verdict if "program" in channels else ""
+        return {"status": Status.PASSED, "by": by, "why": f"program {proof}"}
     if mutant.benign:
-        passed, proof = verdict == PASSED, channels["program"].verdict if "program" in channels else ""
-        status = Status.PASSED if passed else Status.ALARM
-        return {
-            "status": status,
-            "by": by,
-            "why": f"program {proof}" if passed else why or f"the case is {verdict}",
-        }
+        return {"status": Status.ALARM, "by": by, "why": why}
     if not code:
-        return {"status": Status.SURVIVED, "missed": mutant.channels, "why": why or f"the case is {verdict}"}
+        return {"status": Status.SURVIVED, "missed": mutant.channels, "why": why}
     missed = tuple(name for name in mutant.channels if name not in by)
     other = () if verdict == mutant.verdict else (f"verdict {mutant.verdict}, which is {verdict}",)
     return {
