@@ -194,10 +194,24 @@ class _Search:
         # Values that are equal up to noise are no place: what differs is too small to be seen there.
         parted = [each for each in pairs if each.pair is None or not self._alignment.same(*each.pair)]
         faint = all(self._alignment.same(*pair) for pair in ends)
-        return sorted(
+        found = sorted(
             (dataclasses.replace(each, kept=self._is_kept(each), faint=faint) for each in parted),
             key=self._order,
         )
+        before = self._omitted_before(found)
+        return [*before, *(each for each in found if each not in before)]
+
+    def _omitted_before(self, found: Sequence[Divergence]) -> list[Divergence]:
+        """Returns the values of one side alone that the first pair is computed from, if the other side has none."""
+        if not found or found[0].pair is None:
+            return []
+        below = [
+            set(reached([at], lambda at, nodes=trace.nodes: nodes[at].inputs))
+            for at, trace in zip(found[0].pair, self._traces, strict=True)
+        ]
+        alone = [each for each in found if each.pair is None]
+        sides = [[each for each in alone if each.ends[side] in below[side]] for side in (0, 1)]
+        return [] if all(sides) else sides[0] or sides[1]
 
     def _is_kept(self, divergence: Divergence) -> bool:
         return all(at in self._residuals[side] for side, at in self._ends(divergence))
