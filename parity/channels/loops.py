@@ -128,14 +128,15 @@ def compare_loops(
         parts.append(f"{stage} {span(*(str(tree.count) for tree in trees))}")
         equal_before = stage == "optimised" and not findings
         trains = any(loop.provenance.backward for tree in trees for *_, loop in tree.walk())
-        work = _Comparison(stage, slack_bytes, frozenset(carried), notes, equal_before, trains)
-        findings += work.level(trees[0].loops, trees[1].loops, "")
+        work = _Comparison(stage, slack_bytes, frozenset(carried), equal_before, trains)
+        for finding, is_note in work.level(trees[0].loops, trees[1].loops, ""):
+            (notes if is_note else findings).append(finding)
     return compared(", ".join(parts), findings, notes=tuple(notes))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Comparison:
-    """The comparison of one stage; see `compare_loops`. Differences that are no findings are added to ``notes``.
+    """The comparison of one stage; see `compare_loops`. It yields findings, each with True if it is only a note.
 
     ``equal_before`` is True if the loops are equal before optimisation, ``trains`` if one belongs to a backward pass.
     """
@@ -143,40 +144,32 @@ class _Comparison:
     stage: str
     slack_bytes: int
     carried: frozenset[str]
-    notes: list[Finding]
     equal_before: bool
     trains: bool
 
-    def level(self, first: Sequence[Loop], second: Sequence[Loop], path: str) -> list[Finding]:
+    def level(
+        self, first: Sequence[Loop], second: Sequence[Loop], path: str
+    ) -> Iterator[tuple[Finding, bool]]:
         """Compares the loops directly inside one place."""
         pairs, missing, extra = pair_up(enumerate(first), enumerate(second), _KEYS)
-        findings = []
         for (index, left), (_, right) in sorted(pairs, key=lambda pair: pair[0][0]):
-            findings += self._pair(left, right, f"{path}{index}")
+            yield from self._pair(left, right, f"{path}{index}")
         for side, alone in zip(SIDES, (missing, extra), strict=True):
-            # A backend makes loops of operations such as a scatter, for which the other program has others.
-            written = [each for each in alone if each[1].provenance.label in ("", "rng")]
-            findings += [self._alone(loop, f"{path}{index}", side) for index, loop in written]
-        return findings
+            for index, loop in alone:
+                # A backend makes loops of operations such as a scatter, for which the other program has others.
+                if loop.provenance.label in ("", "rng"):
+                    yield self._alone(loop, f"{path}{index}", side), False
 
-    def _pair(self, first: Loop, second: Loop, path: str) -> list[Finding]:
+    def _pair(self, first: Loop, second: Loop, path: str) -> Iterator[tuple[Finding, bool]]:
         where = f"{self.stage} loop {path} ({first.provenance.summary})"
         at = f"candidate loop is at {second.provenance.summary}"
-        findings = []
         if first.trips != second.trips:
-            findings.append(
-                Finding(
-                    where=where,
-                    reference=_trips(first),
-                    candidate=_trips(second),
-                    cause=_trip_cause(first.trips, second.trips),
-                    next_step=at,
-                )
-            )
+            cause = _trip_cause(first.trips, second.trips)
+            texts = dict(zip(SIDES, map(_trips, (first, second)), strict=True))
+            yield Finding(where=where, **texts, cause=cause, next_step=at), False
         lost, extra = self._stacked(first, second)
         if lost or extra:
             kept = self.trains and not first.provenance.backward
-            stacked = _stacked_finding(lost, extra, kept, where, at)
             less, more = sorted((_bytes(lost), _bytes(extra)))
             # Carries of equal bytes may be written in another way, as by a scatter; the gradients of rows, too.
             gap = abs(second.carry_bytes - first.carry_bytes)
@@ -185,22 +178,23 @@ class _Comparison:
             # A scalar of each turn is no activation: one side may keep it, the other one make it again.
             scalars = all(_shape(leaf).sizes in ((), (first.trips,)) for leaf in (*lost, *extra))
             small = small or (kept and scalars and more <= SMALL) or _are_parts(lost, extra)
-            (self.notes if small else findings).append(stacked)
+            yield _stacked_finding(lost, extra, kept, where, at), bool(small)
         if _bytes(lost) == _bytes(extra):  # stacked arrays are carries, too
-            findings += self._carries(first, second, where, at)
-        return findings + self.level(first.inner, second.inner, f"{path}.")
+            yield from self._carries(first, second, where, at)
+        yield from self.level(first.inner, second.inner, f"{path}.")
 
-    def _carries(self, first: Loop, second: Loop, where: str, at: str) -> list[Finding]:
+    def _carries(self, first: Loop, second: Loop, where: str, at: str) -> Iterator[tuple[Finding, bool]]:
         more = second.carry_bytes - first.carry_bytes
         gap, fewer = abs(more), first.carries - second.carries
         if gap <= self.slack_bytes and (self.slack_bytes or not fewer):
-            return []
+            return
         changed = min(loop.carry_bytes - loop.kept_bytes for loop in (first, second))
         # Fewer bytes in more arrays are no mask made before a loop.
         larger = changed if fewer * more < 0 else 0
         kept = more == second.kept_bytes - first.kept_bytes and gap <= max(SMALL, larger)
         # Such as the sums of each row of a batch, or of all rows.
         typed = first.elements and first.elements == second.elements
+        small = gap <= SMALL and (typed or self.equal_before or (fewer > 0 and more < 0))
         finding = Finding(
             where=where,
             reference=f"{first.carries} carries of {first.carry_bytes:,} bytes",
@@ -209,11 +203,7 @@ class _Comparison:
             cause=CARRIED if gap else "the same bytes in another number of arrays",
             next_step=at,
         )
-        small = gap <= SMALL and (typed or self.equal_before or (fewer > 0 and more < 0))
-        if not gap or kept or small:
-            self.notes.append(finding)
-            return []
-        return [finding]
+        yield finding, bool(not gap or kept or small)
 
     def _stacked(self, first: Loop, second: Loop) -> tuple[list[Shape], list[Shape]]:
         lost = self._surplus(first.stacked, second.stacked)

@@ -1,6 +1,8 @@
 """The channel ``tree``: paths, shapes, dtypes, roles and logical axes of all state leaves."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from parity.builds.convert.exported import PROOF, Certified
 from parity.builds.tree import Leaf, Role, is_counter
@@ -17,8 +19,8 @@ from parity.verdicts import SIDES, ChannelResult, Doubt, Finding, Verdict, one_s
 
 MOST_UNLIKE = 0.5
 """Largest relative difference of responses that contradicts no guess if the outputs differ before."""
-COUNTER = {"cause": "a counter, compared as a number"}
-CREATED = {
+COUNTER: Mapping[str, Any] = {"cause": "a counter, compared as a number"}
+CREATED: Mapping[str, Any] = {
     "cause": "one side creates the leaf in another dtype",
     "next_step": "pass the parameter dtype where the leaf is created",
 }

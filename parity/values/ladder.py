@@ -206,9 +206,7 @@ def unlike_leaves(reference: Flat, candidate: Flat, there: str) -> Iterator[Devi
             yield Deviation(
                 path=path, relative=float("inf"), reference=left, candidate=right, note="on one side only"
             )
-        elif (
-            off := deviation(path, *(np.asarray(side[path]) for side in (reference, candidate)))
-        ) is not None:
+        elif (off := deviation(path, np.asarray(reference[path]), np.asarray(candidate[path]))) is not None:
             yield off
 
 
