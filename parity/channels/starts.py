@@ -271,7 +271,8 @@ def _compare_samples(
 
 def _first(session: Session, build: Build, paths: Sequence[str], keys: int) -> dict[str, np.ndarray]:
     """Returns some leaves of the initial states of the first keys; without a compile, all keys at once."""
-    if session.start(build).shares_types(paths):
+    fits = keys * sum(build.leaves[path].size for path in paths) <= MOST_NUMBERS
+    if fits and session.start(build).shares_types(paths):
         return _states(session, build, paths, range(keys))
     states = (session.fresh(build, SEED + key) for key in range(keys))
     leaves = zip(*([state[path] for path in paths] for state in states), strict=True)
