@@ -55,7 +55,7 @@ def main() -> None:
     _end_as_if_interrupted(signal.SIGTERM)
     try:
         code = app(standalone_mode=False) or PARITY
-    except (typer.Abort, KeyboardInterrupt, SystemExit):  # rich exits if the reader has closed the pipe
+    except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except Exception as error:
         code = _explain(error)

@@ -1,6 +1,8 @@
 """Common parts of the commands: options, exit codes, printing, and the conversion of options to a request."""
 
 import functools
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -62,10 +64,20 @@ Cached = Annotated[
 Workers = Annotated[int | None, rare("--workers", min=1, help="Parallel processes. Default: one per core.")]
 
 
+class _Screen(Console):
+    """A console whose reader may close the pipe, as ``head`` does: the run then ends as if interrupted."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print("parity: the output pipe is closed; stopping", file=sys.stderr)
+        raise KeyboardInterrupt
+
+
 def console(narrowest: int = NARROWEST) -> Console:
     """Returns a console; without a terminal its width is at least that of the table of cases."""
-    plain = Console(emoji=False)  # else the `:100:` of a file and line is printed as a picture
-    return plain if plain.is_terminal else Console(emoji=False, width=max(narrowest, plain.width))
+    plain = _Screen(emoji=False)  # else the `:100:` of a file and line is printed as a picture
+    return plain if plain.is_terminal else _Screen(emoji=False, width=max(narrowest, plain.width))
 
 
 def echo(words: str, style: str = "") -> None:
