@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -137,9 +138,11 @@ class Pieces:
             return self.at(cell, label, start)
         if length == size:
             return self.terms.relabel(cell, {label: to})
-        is_joined = self.terms.node(cell).kind == "concat" and label in dict(self.terms.fresh(cell))
-        if stride == 1 and is_joined:
-            return self._cut_join(cell, bounds, to)
+        kind = self.terms.node(cell).kind
+        if stride == 1 and kind in ("concat", "reshape") and label in dict(self.terms.fresh(cell)):
+            made = (self._cut_join if kind == "concat" else self._cut_merged)(cell, bounds, to)
+            if made is not None:
+                return made
         return self._choose(cell, {label: ((start, length, stride), to)})
 
     def _cut_join(self, cell: int, bounds: tuple[int, int, int], to: Label) -> int:
@@ -151,6 +154,21 @@ class Pieces:
                 parts.append((self.cut(arg, inner, (first, last, 1), ("piece",)), last - first))
             begin += size
         return self.join(parts, ("piece",), to)
+
+    def _cut_merged(self, cell: int, bounds: tuple[int, int, int], to: Label) -> int | None:
+        """Returns whole outermost rows of an axis that a reshape merged from several; None for any other part."""
+        node, (base,), names = self.terms.open(cell)
+        (before, after), labels = node.params, set(self.terms.labels(base))
+        inner, (start, stop, _) = math.prod(before[1:]), bounds
+        first, *rest = zip(names[: node.bound], before, strict=True)
+        if len(after) > 1 or start % inner or stop % inner or not labels.issuperset(names[: node.bound]):
+            return None
+        rows = (stop - start) // inner
+        part = self.cut(base, first[0], (start // inner, stop // inner, 1), ("rows",))
+        left = [*([(("rows",), rows)] if rows > 1 else []), *rest]
+        if len(left) == 1:
+            return self.terms.relabel(part, {left[0][0]: to})
+        return self.reshape(part, left, [(to, stop - start)])
 
     def join(self, parts: Sequence[tuple[int, int]], label: Label, to: Label) -> int:
         """Returns the concatenation of cells along a label.

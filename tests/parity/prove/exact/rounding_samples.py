@@ -295,6 +295,14 @@ MOVED = {
         lambda x, w: jnp.einsum("ri,oi->ro", x, w),
         lambda x, w: jnp.einsum("ri,oi->ro", x[:, ::-1], w),
     ),
+    "reshaped": Moved(
+        Reshape((6, 2, 3), (6, 6)),
+        ((6, 2, 3),),
+        ((6, 6),),
+        lambda x, w: jnp.sum(x @ w[:, 1]),
+        lambda x, w: jnp.sum(x @ w[:, 3:]),
+        lambda x, w: jnp.sum(x @ w[:, 2:5]),
+    ),
     "split": Moved(
         Split(1, (2, 4)),
         ((6, 6),),
