@@ -18,7 +18,7 @@ from parity.builds.weights.transforms import (
     StackGrid,
     Unstack,
 )
-from parity.prove.exact import Link, Named, ProofCache, Relation, equal
+from parity.prove.exact import Link, Named, Relation, equal
 from parity.prove.exact.rounded import ROUNDED
 
 LAYERS, ROWS, WIDTH = 3, 4, 6
@@ -100,7 +100,7 @@ def claim(reference, candidate, *, relation, given, dtype: Any = jnp.float32, ar
         lowered = jax.jit(function, keep_unused=True).lower(*[abstract(shape, kind) for shape in shapes])
         linked = [name for link in relation.results for name in getattr(link, side)]
         sides.append(Named(program=lowered, arguments=names, results=linked))
-    return equal(*sides, relation, ProofCache(arithmetic=arithmetic))
+    return equal(*sides, relation, arithmetic=arithmetic)
 
 
 def layers_against_scan(reference, candidate, *, backward=False, dtype=jnp.float32, arithmetic=ROUNDED):
@@ -125,7 +125,7 @@ def layers_against_scan(reference, candidate, *, backward=False, dtype=jnp.float
         for function, (names, shapes), side in zip((reference, candidate), given, order, strict=True)
     ]
     relation = Relation(arguments=[X, *STACKS], results=[OUT, X, *STACKS])
-    return equal(*sides, relation, ProofCache(arithmetic=arithmetic))
+    return equal(*sides, relation, arithmetic=arithmetic)
 
 
 def remat(body):
@@ -358,6 +358,4 @@ def moved(case, right, transform=None, arithmetic=ROUNDED):
     for function, shapes, given in ((case.left, case.reference, names), (right, case.candidate, others)):
         lowered = jax.jit(gradient(function)).lower(*[abstract(s) for s in ((4, 6), *shapes)])
         sides.append(Named(program=lowered, arguments=["x", *given], results=["out", "x", *given]))
-    return equal(
-        *sides, Relation(arguments=[X, link], results=[OUT, X, link]), ProofCache(arithmetic=arithmetic)
-    )
+    return equal(*sides, Relation(arguments=[X, link], results=[OUT, X, link]), arithmetic=arithmetic)
