@@ -217,51 +217,44 @@ class Site(NamedTuple):
 
     Args:
         folder: folder of the project.
-        versions: of Python and the packages, by name.
+        versions: of Python and the packages, and the commit of the project, by name.
         variables: environment variables to set.
-        commit: commit of the project; None outside git.
     """
 
     folder: str
     versions: Mapping[str, str | None]
     variables: Mapping[str, str]
-    commit: str | None
 
 
 def here() -> Site:
     """Returns the site of this process."""
     folder, variables = str(Path.cwd()), {name: os.environ[name] for name in CARRIED if name in os.environ}
-    return Site(folder, _versions(), variables, _commit(folder))
+    return Site(folder, _versions(folder), variables)
 
 
 @functools.lru_cache(maxsize=8)
-def _commit(folder: str) -> str | None:
-    """Returns the commit of the folder that this process is in, as of the first call.
+def _versions(folder: str) -> dict[str, str | None]:
+    """Returns the versions of the folder that this process is in, as of the first call.
 
     Uncommitted changes do not count: the run itself may write a report there.
     """
-    found = git_commit()
-    return found.removesuffix("+") if found else None
-
-
-def _versions() -> dict[str, str | None]:
-    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+    packages = {name: version(name) for name in PACKAGES}
+    commit = (git_commit() or "none").removesuffix("+")
+    return {"python": platform.python_version(), **packages, "commit": commit}
 
 
 def _enter(site: Site) -> str:
     """Changes to the folder of the project; returns the difference of this machine if there is one, else nothing."""
-    versions = _versions()
-    if differing := [name for name in versions if versions[name] != site.versions[name]]:
-        got, expected = (
-            ", ".join(f"{name} {of[name]}" for name in differing) for of in (versions, site.versions)
-        )
-        return f"got {got}, expected {expected}; install the same versions everywhere"
     if not Path(site.folder).is_dir():
         return f"got no folder {site.folder}, expected the project there; it lies at the same path on every machine"
     os.chdir(site.folder)
-    commit = _commit(site.folder)
-    different = f"got commit {commit} in {site.folder}, expected {site.commit}; check out the same everywhere"
-    return "" if commit == site.commit else different
+    versions = _versions(site.folder)
+    differing = [name for name in versions if versions[name] != site.versions[name]]
+    got, expected = (
+        ", ".join(f"{name} {of[name]}" for name in differing) for of in (versions, site.versions)
+    )
+    advice = "install the same versions, and check out the same commit, everywhere"
+    return f"got {got}, expected {expected}; {advice}" if differing else ""
 
 
 def attend(site: Site, backend: str, function: str, arguments: tuple, seconds: float) -> tuple[str, Any]:

@@ -167,12 +167,10 @@ def test_a_worker_reports_the_lacks_of_its_machine(monkeypatch, tmp_path):
     asked = ("cpu", "works_here:work", (3,), 60)
     assert attend(site, *asked) == ("done", (tmp_path, 4))
 
-    other = site._replace(versions={**site.versions, "jax": "0.1"})
-    assert "expected jax 0.1; install the same versions" in attend(other, *asked)[1][1]
-    kind, (_, text) = attend(site._replace(commit="a" * 40), *asked)
-    assert kind == "raised" and text.endswith(
-        f"got commit None in {tmp_path}, expected {'a' * 40}; check out the same everywhere"
-    )
+    for name, text in (("jax", "0.1"), ("commit", "a" * 40)):
+        other = site._replace(versions={**site.versions, name: text})
+        kind, (_, why) = attend(other, *asked)
+        assert kind == "raised" and f"expected {name} {text}; install the same versions, and check out" in why
     assert "got no folder /no/such/folder" in attend(site._replace(folder="/no/such/folder"), *asked)[1][1]
 
 
