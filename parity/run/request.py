@@ -66,6 +66,7 @@ class Request:
     Args:
         start: folder from which settings and pairs are found.
         settings: config fields to set in every case.
+        prove_exact: if True, cases are proved equal in exact arithmetic that do not ask for it, too.
         required: sufficient rungs for cases of one structure.
         workers: number of parallel cases; None for automatic.
         ray: the Ray cluster whose workers run the cases, see `parity.compare.backends.ray_cluster`; None for none.
@@ -83,6 +84,7 @@ class Request:
     backend: str = "cpu"
     channels: tuple[str, ...] = ALL
     paranoid: bool = False
+    prove_exact: bool = False
     required: Requirement = ANY_RUNG
     workers: int | None = None
     processes: int = 1
@@ -104,7 +106,17 @@ class Request:
     @property
     def options(self) -> str:
         """All inputs of a verdict except the state of the project, as text."""
-        names = ("pairs", "backend", "settings", "full_size", "channels", "paranoid", "required", "context")
+        names = (
+            "pairs",
+            "backend",
+            "settings",
+            "full_size",
+            "channels",
+            "paranoid",
+            "prove_exact",
+            "required",
+            "context",
+        )
         return repr([(name, getattr(self, name)) for name in names])
 
     def share(self, parts: int) -> "Request":
@@ -127,6 +139,8 @@ class Request:
         given = [("--pair", pair) for pair in self.pairs]
         given += [("--set", f"{name}={value}") for name, value in self.settings]
         options = shlex.join(word for option in given for word in option)
+        if self.prove_exact:
+            cases = [case.with_accept(prove_exact=True) for case in cases]
         return [case.with_placement(options=options) for case in cases] if options else cases
 
     def select_cases(self, backend: Backend) -> list[Case]:

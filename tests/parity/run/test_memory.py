@@ -327,6 +327,7 @@ def test_settings_of_jax_the_working_folder_and_the_import_path(project, monkeyp
         {"full_size": True},
         {"channels": ("values",)},
         {"paranoid": True},
+        {"prove_exact": True},
         {"required": Requirement((Verdict.BITWISE,))},
         {"pairs": ("other:PAIR",)},
         {"context": "-m parity"},
