@@ -9,6 +9,10 @@ from parity.prove.exact.terms import REAL, Terms
 
 PASSING = frozenset({"over", "concat", "reshape", "take"})
 """Kinds whose values are those of their arguments, or sums of them."""
+ONE = 0x3F800000
+"""The bits of 1 in float32."""
+EXPONENT_BITS = 9
+"""The sign and exponent bits of float32."""
 
 
 class Sign(enum.IntEnum):
@@ -49,10 +53,30 @@ class Definedness:
         name = node.params if isinstance(node.params, str) else node.params[0]
         if name in FUNCTIONS and FUNCTIONS[name].total:
             return True
+        if name == "bitcast_convert":
+            return self._is_mantissa(node.args[0][0])
         sign = self.sign(node.args[0][0])
         if name in ("reciprocal", "rsqrt", "log", "power"):
             return sign is Sign.POSITIVE
         return name == "sqrt" and sign is not Sign.UNKNOWN
+
+    def _is_mantissa(self, term: int) -> bool:
+        """True if bits are those of a float32 from 1 to 2 with a random mantissa, as random numbers are made."""
+        node = self.terms.nodes[term]
+        args = {self.terms.nodes[arg].params: arg for arg, _ in node.args}
+        shifted = args.get("shift_right_logical")
+        if node.kind != "map" or node.params != "or" or ONE not in args or shifted is None:
+            return False
+        by = self.terms.nodes[self.terms.nodes[shifted].args[1][0]]
+        return by.kind == "const" and by.params == EXPONENT_BITS
+
+    def is_fraction(self, term: int) -> bool:
+        """True if a term is such a float32 less 1, which is exact."""
+        node = self.terms.nodes[term]
+        inner = [self.terms.nodes[arg] for arg, _ in node.args]
+        bits = [x.args[0][0] for x in inner if x.kind == "map" and x.params == ("bitcast_convert", "f32")]
+        one = sorted(zip(node.params, [x.kind for x in inner], strict=True)) if node.kind == "sum" else []
+        return one == [(-1, "one"), (1, "map")] and len(bits) == 1 and self._is_mantissa(bits[0])
 
     def sign(self, term: int) -> Sign:
         """Returns the known sign of all values of a term."""

@@ -88,7 +88,9 @@ def _is_exact(algebra: Algebra, step: Step, operands: Sequence[Tensor], results:
     if step.name != "stablehlo.convert" and any(x.cells.tobytes() == made.cells.tobytes() for x in operands):
         return True  # a sum with zero, a product with one
     values = _values(algebra, made)
-    return bool(values) and all(holds(value, step.element) for value in values)
+    if values:
+        return all(holds(value, step.element) for value in values)
+    return all(map(algebra.definedness.is_fraction, _terms(algebra, made)))  # random, from bits from 1 to 2
 
 
 def _is_not_negative(algebra: Algebra, x: Tensor) -> bool:

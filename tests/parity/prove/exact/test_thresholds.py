@@ -170,6 +170,7 @@ KEPT = {
     "clipped": lambda x: jnp.clip(x @ x, -1, 1),
     "a softmax": lambda x: jax.nn.softmax(x @ x),
     "a logarithm of a softmax and its gradient": jax.grad(lambda x: jax.nn.logsumexp(x @ x, 0)[0]),
+    "dropout": lambda x: jnp.where(jax.random.bernoulli(jax.random.key(0), 0.9, (2, 2)), x @ x / 0.9, 0),
     "a question for NaN": lambda x: jnp.where(jnp.isnan(x @ x), 0, x),
     "a constant that is held": lambda x: jnp.where(x * 0 + 300 > 200, x @ x, 0),
     "an extreme of inputs": lambda x: (x.max(0) > x.min(1)).astype(F32),
