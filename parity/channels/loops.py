@@ -263,7 +263,7 @@ def _bytes(leaves: Sequence[Shape]) -> int:
 def _are_parts(some: Sequence[Shape], others: Sequence[Shape]) -> bool:
     """Returns True if arrays hold the same rows along an axis, as a fused weight and its parts do.
 
-    Equal parts may be stacked along an axis of their own.
+    Equal parts may be stacked along a further axis.
     """
 
     def rows(leaves: Sequence[Shape], axis: int) -> collections.Counter[Shape]:
