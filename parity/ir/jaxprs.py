@@ -128,18 +128,25 @@ def first_uses(jaxpr: Any) -> dict[int, int]:
 
     Operations with a body, such as calls, are entered.
     """
-    body = opened(jaxpr)
-    used = _uses(body, {variable: number for number, variable in enumerate(body.invars)})
-    return {number: rank for rank, number in enumerate(dict.fromkeys(used))}
+    ranks: dict[int, int] = {}
 
+    def walk(body: Any, numbers: dict[Any, int]) -> None:
+        for equation, inner in zip(body.eqns, all_bodies(body), strict=True):
+            known = (one for one in variables(equation.invars) if one in numbers)
+            fresh = {one: numbers[one] for one in known if numbers[one] not in ranks}
+            for each in map(opened, inner) if fresh else ():
+                skipped = max(0, len(equation.invars) - len(each.invars))  # such as a cond's index
+                pairs = zip(equation.invars[skipped:], each.invars, strict=False)
+                walk(
+                    each,
+                    {
+                        own: fresh[one]
+                        for one, own in pairs
+                        if not isinstance(one, core.Literal) and one in fresh
+                    },
+                )
+            for number in () if inner else fresh.values():
+                ranks.setdefault(number, len(ranks))
 
-def _uses(body: Any, numbers: Mapping[Any, int]) -> Iterator[int]:
-    """Yields the numbers of the arguments that operations use, in their order."""
-    for equation, inner in zip(body.eqns, all_bodies(body), strict=True):
-        if not inner:
-            yield from (numbers[one] for one in variables(equation.invars) if one in numbers)
-        for each in map(opened, inner):
-            skipped = max(0, len(equation.invars) - len(each.invars))  # such as a cond's index
-            passed = zip(equation.invars[skipped:], each.invars, strict=False)
-            own = {given: numbers.get(one) for one, given in passed if not isinstance(one, core.Literal)}
-            yield from _uses(each, {given: number for given, number in own.items() if number is not None})
+    walk(opened(jaxpr), {variable: number for number, variable in enumerate(opened(jaxpr).invars)})
+    return ranks
