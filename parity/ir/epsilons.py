@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from parity.ir.jaxprs import CALLS, MOVES, all_bodies, bodies, equations, opened
+from parity.ir.jaxprs import CALLS, MOVES, all_bodies, bodies, distinct_equations, opened
 from parity.ir.location import equation_source
 
 LARGEST = 1e-3
@@ -80,7 +80,7 @@ def _are_related(some: Iterable[float], others: Iterable[float], sizes: Iterable
 
 def _small_numbers(jaxpr: Any) -> set[float]:
     """Returns the small floats that a program holds, or that any of its operations reads."""
-    found = list(equations(jaxpr))
+    found = [equation for equation, _ in distinct_equations(jaxpr)]
     read = [_number(operand, {}) for equation in found for operand in equation.invars]
     inside = [body for equation in found for body in bodies(equation)]
     held = [number for body in (jaxpr, *inside) for number in _constants(body).values()]
@@ -89,7 +89,7 @@ def _small_numbers(jaxpr: Any) -> set[float]:
 
 def _summed_sizes(jaxpr: Any) -> set[int]:
     """Returns the numbers of entries that a program adds up at once."""
-    sums = (equation for equation in equations(jaxpr) if equation.primitive.name == "reduce_sum")
+    sums = (one for one, _ in distinct_equations(jaxpr) if one.primitive.name == "reduce_sum")
     return {math.prod(one.invars[0].aval.shape[axis] for axis in one.params["axes"]) for one in sums}
 
 

@@ -50,6 +50,19 @@ def equations(jaxpr: Any) -> Iterator[Any]:
             yield from equations(body)
 
 
+def distinct_equations(
+    jaxpr: Any, calls: tuple[Any, ...] = (), seen: set[int] | None = None
+) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Yields the equations of a program with those around them; a body that several share is entered once."""
+    seen = set() if seen is None else seen
+    for equation, inner in zip(opened(jaxpr).eqns, all_bodies(opened(jaxpr)), strict=True):
+        yield equation, calls
+        for body in inner:
+            if id(opened(body)) not in seen:
+                seen.add(id(opened(body)))
+                yield from distinct_equations(body, (*calls, equation), seen)
+
+
 def variables(row: Sequence[Any]) -> list[Any]:
     """Returns the operands or results that are not literals."""
     return [variable for variable in row if not isinstance(variable, core.Literal)]

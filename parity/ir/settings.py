@@ -2,14 +2,14 @@
 
 import collections
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from parity.ir.jaxprs import all_bodies, opened
+from parity.ir.jaxprs import distinct_equations
 from parity.ir.location import Frame, SourceLocation, equation_source
 
 WRITTEN = 1e-5
@@ -40,7 +40,7 @@ def changed_setting(reference: Any, candidate: Any) -> tuple[str, SourceLocation
 def _constants(jaxpr: Any) -> Mapping[tuple[Frame, str], dict[float, SourceLocation]]:
     """Returns the numbers that each operation on each line of a library reads, with the first place that does."""
     found = collections.defaultdict(dict)
-    for equation, calls in _equations(jaxpr):
+    for equation, calls in distinct_equations(jaxpr):
         literals = [one.val for one in equation.invars if isinstance(one, core.Literal)]
         numbers = [float(one) for one in literals if _is_real(one)]
         source = equation_source(equation, calls) if numbers else SourceLocation()
@@ -49,14 +49,6 @@ def _constants(jaxpr: Any) -> Mapping[tuple[Frame, str], dict[float, SourceLocat
                 operation = equation.params.get("name", equation.primitive.name)  # `clip` is a call
                 found[line, operation].setdefault(number, source)
     return found
-
-
-def _equations(jaxpr: Any, calls: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Yields the equations of a program, each with those around it, outermost first."""
-    for equation, inner in zip(opened(jaxpr).eqns, all_bodies(opened(jaxpr)), strict=True):
-        yield equation, calls
-        for body in inner:
-            yield from _equations(body, (*calls, equation))
 
 
 def _lacking(own: Mapping[float, Any], other: Mapping[float, Any]) -> list[float]:
