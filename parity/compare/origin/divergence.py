@@ -198,20 +198,8 @@ class _Search:
             (dataclasses.replace(each, kept=self._is_kept(each), faint=faint) for each in parted),
             key=self._order,
         )
-        before = self._omitted_before(found)
+        before = omitted_before(self._alignment, found)
         return [*before, *(each for each in found if each not in before)]
-
-    def _omitted_before(self, found: Sequence[Divergence]) -> list[Divergence]:
-        """Returns the values of one side alone that the first pair is computed from, if the other side has none."""
-        if not found or found[0].pair is None:
-            return []
-        below = [
-            set(reached([at], lambda at, nodes=trace.nodes: nodes[at].inputs))
-            for at, trace in zip(found[0].pair, self._traces, strict=True)
-        ]
-        alone = [each for each in found if each.pair is None]
-        sides = [[each for each in alone if each.ends[side] in below[side]] for side in (0, 1)]
-        return [] if all(sides) else sides[0] or sides[1]
 
     def _is_kept(self, divergence: Divergence) -> bool:
         return all(at in self._residuals[side] for side, at in self._ends(divergence))
@@ -428,6 +416,26 @@ class _Search:
 
     def _between(self, path: Sequence[tuple[int, int]], place: int) -> Divergence:
         return Divergence(self._alignment, path[-1], place, operands=self._alignment.unlike(*path[-1]))
+
+
+def omitted_before(alignment: Alignment, found: Sequence[Divergence]) -> list[Divergence]:
+    """Returns the values of one side alone from which the first pair is computed, if the other side has none.
+
+    An operation that both sides do is the first difference itself.
+    """
+    if not found or found[0].pair is None or len({node.name for node in found[0].nodes if node}) == 1:
+        return []
+    below = [
+        set(reached([at], lambda at, nodes=trace.nodes: nodes[at].inputs))
+        for at, trace in zip(found[0].pair, alignment.traces, strict=True)
+    ]
+    sides = [
+        [each for each in found if each.pair is None and each.ends[side] in below[side]] for side in (0, 1)
+    ]
+    nodes = [node for each in itertools.chain(*sides) for node in each.nodes if node]
+    if any(node.equation and node.equation.outvars[0].aval.dtype == bool for node in nodes):
+        return []  # a choice that one side writes in another way
+    return [] if all(sides) else sides[0] or sides[1]
 
 
 def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:

@@ -622,3 +622,24 @@ def test_a_key_that_is_folded_with_zero_is_none_that_is_split():
     ).all()
     finding, blamed = first(folded, plain, key, X)
     assert "fold_in" in finding.sentence and blamed[0] and blamed[0].endswith("folded"), finding.sentence
+
+
+def planes_of_the_other(x):
+    board = -jnp.sign(jnp.round(3 * x))
+    return jnp.stack([board == 1, board == -1]).astype("float32")
+
+
+def planes_of_the_same(x):
+    board = jnp.sign(jnp.round(3 * x))
+    return jnp.stack([board > 0, board < 0]).astype("float32")
+
+
+def test_a_step_left_out_comes_before_another_form_of_what_follows():
+    alignment = aligned(planes_of_the_other, planes_of_the_same, X)
+    left, right = ([node.name for node in trace.nodes] for trace in alignment.traces)
+    step = Divergence(alignment, (left.index("neg"), None), 0)
+    forms = Divergence(alignment, (left.index("eq"), right.index("gt")), 0)
+    same = Divergence(alignment, (left.index("round"), right.index("round")), 0)
+    assert omitted_before(alignment, [forms, step]) == [step]
+    assert omitted_before(alignment, [same, step]) == []
+    assert omitted_before(alignment, [forms, Divergence(alignment, (left.index("eq"), None), 0)]) == []
