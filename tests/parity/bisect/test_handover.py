@@ -9,7 +9,7 @@ import pytest
 
 from parity.compare.origin import blame
 from parity.compare.origin.alignment import Alignment, floors
-from parity.compare.origin.divergence import _stopped, find_divergences
+from parity.compare.origin.divergence import Divergence, _stopped, find_divergences, omitted_before
 from parity.compare.origin.evaluated import Evaluated, Result
 from parity.compare.origin.operation import describe
 from parity.compare.origin.sketch import PROJECTIONS, _directions, distance, sketch
