@@ -1,6 +1,6 @@
 """GitHub annotations: workflow commands, one per line, that appear at the source lines of a pull request."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from parity.run.explain import places
@@ -12,7 +12,7 @@ MOST = 10
 
 
 def annotations(report: Report, earlier: Sequence[Report]) -> str:
-    """Returns workflow commands, the worst first: errors, then warnings for waivers and guesses.
+    """Returns workflow commands, the worst first: errors, then warnings for waived and unproved cases.
 
     Findings of several cases at one source line become one annotation.
     """
@@ -34,7 +34,20 @@ def annotations(report: Report, earlier: Sequence[Report]) -> str:
     if waived:
         lines.append(_command("warning", f"{waived} channels pass by waivers; the report has reasons", {}))
     lines += [_command("warning", words, {"title": "guessed weight map"}) for words in report.assumptions]
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{line}\n" for line in (*lines, *_warnings(report)))
+
+
+def _warnings(report: Report) -> Iterator[str]:
+    """Yields a warning for each source line of a first difference in passing cases; the last one counts the rest."""
+    groups: dict[tuple[str, int], list[str]] = {}
+    for case in report.cases:
+        if first := case.first_difference:
+            groups.setdefault(_place(first), []).append(f"{case.id}: {first.sentence()}")
+    for place, texts in list(groups.items())[: MOST - 1]:
+        yield _grouped("warning", texts, *place, "parity: first difference")
+    if len(groups) >= MOST:
+        text = f"{len(groups) - MOST + 1} further first differences; the report has all"
+        yield _command("warning", text, {"title": "more first differences"})
 
 
 def _place(*findings: Finding) -> tuple[str, int]:
