@@ -115,7 +115,8 @@ def _optimizers(tree: Any) -> set[str]:
     """Returns the paths of the states of Optax's optimizers, whatever the fields that hold them are called."""
 
     def is_state(node: Any) -> bool:
-        return type(node).__module__.partition(".")[0] == "optax" and not isinstance(node, optax.EmaState)
+        own = type(node).__module__.partition(".")[0] == "optax"
+        return own and not isinstance(node, optax.EmaState | optax.LookaheadParams)
 
     nodes, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_state)
     return {path_name(path) for path, node in nodes if is_state(node)}

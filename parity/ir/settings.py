@@ -2,7 +2,7 @@
 
 import collections
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from jax.extend import core
 
 from parity.ir.jaxprs import distinct_equations
 from parity.ir.location import Frame, SourceLocation, equation_source
+from parity.ir.makers import library_makers
 
 WRITTEN = 1e-5
 """Relative tolerance within which two settings are one."""
@@ -29,33 +30,36 @@ def changed_setting(reference: Any, candidate: Any) -> tuple[str, SourceLocation
     """
     sides = _constants(reference), _constants(candidate)
     for line in (line for line in sides[0] if line in sides[1]):
-        pairs = zip(sides, sides[::-1], strict=True)
-        left, right = (_lacking(own[line], other[line]) for own, other in pairs)
-        if left and right:
-            places = sides[0][line][left[0]], sides[1][line][right[0]]
-            return f"{line[1]} (constant: {left[0]:.6g} against {right[0]:.6g})", *places
+        one, other = (side[line] for side in sides)
+        left, right = _lacking(one, other), _lacking(other, one)
+        if left and right and len(one) == len(other):  # else they are grouped otherwise
+            (number, place), (second, there) = left[0], right[0]
+            return f"{line[1]} (constant: {number:.6g} against {second:.6g})", place, there
     return None
 
 
-def _constants(jaxpr: Any) -> Mapping[tuple[Frame, str], dict[float, SourceLocation]]:
-    """Returns the numbers that each operation on each line of a library reads, with the first place that does."""
-    found = collections.defaultdict(dict)
+Read = Sequence[tuple[float, SourceLocation]]
+"""Numbers with the places that read them."""
+
+
+def _constants(jaxpr: Any) -> Mapping[tuple[Frame, str], Read]:
+    """Returns the numbers that each operation on each line of a library's closures reads."""
+    found = collections.defaultdict(list)
     for equation, calls in distinct_equations(jaxpr):
         literals = [one.val for one in equation.invars if isinstance(one, core.Literal)]
         numbers = [float(one) for one in literals if _is_real(one)]
         source = equation_source(equation, calls) if numbers else SourceLocation()
-        for number in numbers if source.own else ():
-            for line in source.library[:1]:
-                operation = equation.params.get("name", equation.primitive.name)  # `clip` is a call
-                found[line, operation].setdefault(number, source)
+        if source.own and library_makers(source.library):
+            operation = equation.params.get("name", equation.primitive.name)  # `clip` is a call
+            found[source.library[0], operation] += [(number, source) for number in numbers]
     return found
 
 
-def _lacking(own: Mapping[float, Any], other: Mapping[float, Any]) -> list[float]:
-    return [one for one in own if not any(math.isclose(one, each, rel_tol=WRITTEN) for each in other)]
+def _lacking(own: Read, others: Read) -> Read:
+    return [one for one in own if not any(math.isclose(one[0], each, rel_tol=WRITTEN) for each, _ in others)]
 
 
 def _is_real(value: Any) -> bool:
     kind = jnp.result_type(value)
     is_number = jnp.issubdtype(kind, jnp.floating) or jnp.issubdtype(kind, jnp.integer)
-    return np.ndim(value) == 0 and is_number
+    return is_number and np.ndim(value) == 0 and bool(np.isfinite(value))

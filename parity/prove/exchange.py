@@ -31,6 +31,9 @@ _ARITHMETIC = _BOUNDED | names_of("multiply", "divide", "power", "remainder", "c
 """Operations whose constants are graded. A selected, padded, sliced or initial constant may never be read."""
 _READS_TABLES = names_of("gather", "dynamic_slice")
 _COUNTING = _BOUNDED | names_of("multiply", "divide", "remainder")
+_SHIFTS = names_of("add", "subtract", "multiply")
+_READS_COUNTERS = _ARITHMETIC | names_of("convert")
+"""Operations that read counters, without indexing: one form wraps negative indices, another does not."""
 _PRECISIONS = frozenset({"precision_config", "algorithm", "exponent_bits", "mantissa_bits"})
 _LASTING = frozenset(
     (f"stablehlo.{name}", 0) for name in ("rsqrt", "sqrt", "cbrt", "log", "power", "tanh", "logistic")
@@ -194,21 +197,26 @@ def _counted(
 ) -> list[tuple[Op, dict[int, int]]]:
     """Returns the operations on counters that one side reads in its own way, and the arguments behind their results."""
     made, readers = makers(program), users(program)
-    origins = {value: value for value in program.body.parameters}
+    origins, shifted = {value: value for value in program.body.parameters}, set[int]()
     for op in program.body.ops:
         inputs = [value for value in op.operands if filling(made, value) is None]
         if op.form.name in _COUNTING and _counts(op.form.slots_out[0]) and len(inputs) == 1:
             origins[op.results.start] = origins.get(inputs[0], -1)
-    return [
-        (made[value], {value: origin})
-        for value, origin in origins.items()
-        if value in made
-        and origin >= 0
-        and any(
-            user is None or not others.issuperset(numbers[each] for each in user.results)
+            if op.form.name in _SHIFTS or inputs[0] in shifted:
+                shifted.add(op.results.start)
+    found = []
+    for value, origin in origins.items():
+        op = made.get(value)
+        if op is None or origin < 0 or value not in shifted:
+            continue  # the numbers decide whether a bound matters
+        alone = [
+            user
             for user, _ in readers[value]
-        )
-    ]
+            if user is None or not others.issuperset(numbers[each] for each in user.results)
+        ]
+        if alone and all(user is not None and user.form.name in _READS_COUNTERS for user in alone):
+            found.append((op, {value: origin}))
+    return found
 
 
 def _by_frequency(found: Sequence[_OneSided]) -> list[_OneSided]:

@@ -38,8 +38,10 @@ def has_other_constant(entry: Frontier) -> bool:
 
 def is_setting(entry: Frontier) -> bool:
     """True if one line of a library uses another constant on each side, as its caller chose."""
-    lines = [side.place.library[:1] for side in (entry.reference, entry.candidate) if side]
-    return has_other_constant(entry) and lines[0] == lines[-1] != ()
+    left, right = entry.reference, entry.candidate
+    if left is None or right is None or not has_other_constant(entry):
+        return False
+    return left.place.library[:1] == right.place.library[:1] != ()
 
 
 def regrouped(several: Sequence[Unlike]) -> bool:

@@ -128,9 +128,7 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
     from parity.compare.origin.operation import locate  # few runs need it
 
     first = next((one for one in channel.findings[:1] if ELSEWHERE.isdisjoint(one.doubts)), None)
-    certain = first and dataclasses.replace(first, doubts=(), next_step="")
-    setting = first is not None and first.cause == SETTING
-    changed: dict[str, Any] = {"findings": (certain, *channel.findings[1:])} if setting else {}
+    changed: dict[str, Any] = {}
     try:
         with session.clock.book("judge"), session.clock.limit(SEARCH_SECONDS):
             found = locate(case, session, blocking(results.values())[0].name)
@@ -138,14 +136,15 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
         changed["notes"] = (error_finding("search for the place by values", error), *channel.notes)
     else:
         lines, own = (innermost(one) if one else [] for one in (found.finding, first))
+        setting = first is not None and first.cause == SETTING and not found.found
         if found.finding is None or not (found.found or lines):
-            pass
-        elif first and (
-            lines == own or (not found.found and set(lines) <= set(own))
-        ):  # the proof has more details
-            shown = certain if certain and (lines == own or setting) else first
-            changed["findings"] = (_with_callers(shown, found.finding), *channel.findings[1:])
-        elif found.found or not setting:
+            return results
+        if first and (setting or (lines == own if found.found else set(lines) <= set(own))):  # in more detail
+            shown = _with_callers(first, found.finding)
+            certain = found.found or setting
+            shown = dataclasses.replace(shown, doubts=(), next_step="") if certain else shown
+            changed["findings"] = (shown, *channel.findings[1:])
+        else:
             where = f"values of one batch differ first at {found.finding.where}"
             doubt = "" if found.found else f"not sure of the cause, {found.facts['doubt']}"
             changed["located"] = dataclasses.replace(found.finding, where=where, next_step=doubt)

@@ -84,6 +84,10 @@ def infer(
         search.by_module(role, order)
         search.by_shape(role, order)
         search.unfold()
+    search.join_roles()
+    for matcher in (search.by_parameter, search.by_name, search.by_words, search.by_related):
+        matcher(Role.STATE)
+    search.by_shape(Role.STATE, order)
     left = [[side.leaf(name) for name in side.names] for side in search.sides]
     missing = [[leaf for leaf in leaves if leaf.role is not Role.RNG] for leaves in left]
     if any(missing):
@@ -118,6 +122,7 @@ class _Side:
             name: self.leaf(name) for name in self.names if self.leaf(name).role is Role.PARAMS
         }
         self.copies = copied(self.parameters)
+        self.joined = False
 
     @property
     def own(self) -> int:
@@ -132,7 +137,8 @@ class _Side:
 
     def role(self, name: str) -> Role:
         """Returns the role of a leaf; a copy of a parameter, such as an average in a Param of NNX, counts as state."""
-        return Role.STATE if name in self.copies else self.leaf(name).role
+        role = self.leaf(name).role
+        return Role.STATE if name in self.copies or (self.joined and role is Role.OPTIMIZER) else role
 
     def unpaired(self, role: Role) -> dict[str, Leaf]:
         """Returns the unpaired leaves of a role by name."""
@@ -204,6 +210,11 @@ class _Search:
         early, late = sorted(found[0], key=functools.partial(first_use, more))
         if all(map(math.isfinite, (own, average, first_use(more, early), first_use(more, late)))):
             more.copies = set(late if own < average else early)
+
+    def join_roles(self) -> None:
+        """Counts the optimizers' leaves that are left as state, because roles may follow from names of fields."""
+        for side in self.sides:
+            side.joined = True
 
     def _of(self, side: int, role: Role) -> dict[str, Leaf]:
         return self.sides[side].unpaired(role)

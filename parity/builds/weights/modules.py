@@ -224,16 +224,25 @@ def moment_of(name: str, owners: Container[str]) -> tuple[str, str] | None:
     return None
 
 
-def pair_nearest(reference: Iterable[str], candidate: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs distinct names of two sides one-to-one, the most similar first; of many, only neighbours are compared."""
-    left, right = sorted(reference), sorted(candidate)
+def pair_nearest(reference: Sequence[str], candidate: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs distinct names of two sides one-to-one, the most similar first; among many, only names of equal numbers."""
+    many = max(len(reference), len(candidate)) > FEW
+    groups: dict[tuple, tuple[list[str], list[str]]] = collections.defaultdict(lambda: ([], []))
+    for side, names in enumerate((reference, candidate)):
+        held = grouped(sorted(names), lambda name: tuple(sorted(numbers(name))) if many else ())
+        for key, equal in held.items():
+            for at, name in enumerate(equal):
+                groups[key, at // FEW][side].append(name)
     found: dict[str, str] = {}
     taken: set[str] = set()
-    for at in range(0, len(left), FEW):
-        rated = [
-            (difflib.SequenceMatcher(None, name, other).ratio(), name, other)
-            for name, other in itertools.product(left[at : at + FEW], right[at : at + FEW])
-        ]
+    matcher = difflib.SequenceMatcher()
+    for left, right in groups.values():
+        rated = []
+        for other in right:
+            matcher.set_seq2(other)  # analysed once for all names
+            for name in left:
+                matcher.set_seq1(name)
+                rated.append((matcher.ratio(), name, other))
         for _, name, other in sorted(rated, reverse=True):
             if name not in found and other not in taken:
                 found[name] = other

@@ -430,7 +430,8 @@ def omitted_before(alignment: Alignment, found: Sequence[Divergence]) -> list[Di
         for at, trace in zip(found[0].pair, alignment.traces, strict=True)
     ]
     sides = [
-        [each for each in found if each.pair is None and each.ends[side] in below[side]] for side in (0, 1)
+        [each for each in found if not (each.pair or each.kept) and each.ends[side] in below[side]]
+        for side in (0, 1)
     ]
     nodes = [node for each in itertools.chain(*sides) for node in each.nodes if node]
     if any(node.equation and node.equation.outvars[0].aval.dtype == bool for node in nodes):

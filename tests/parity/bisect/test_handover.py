@@ -1,5 +1,6 @@
 """A right value in the wrong place is blamed on the function that had both; consequences of a condition are not."""
 
+import dataclasses
 import importlib.util
 
 import jax
@@ -642,4 +643,5 @@ def test_a_step_left_out_comes_before_another_form_of_what_follows():
     same = Divergence(alignment, (left.index("round"), right.index("round")), 0)
     assert omitted_before(alignment, [forms, step]) == [step]
     assert omitted_before(alignment, [same, step]) == []
+    assert omitted_before(alignment, [forms, dataclasses.replace(step, kept=True)]) == []
     assert omitted_before(alignment, [forms, Divergence(alignment, (left.index("eq"), None), 0)]) == []

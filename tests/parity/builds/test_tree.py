@@ -126,6 +126,8 @@ def test_moments_are_the_optimizers_in_any_field():
     moments = {path: role for path, role in found.items() if path.startswith("memory/")}
     assert len(moments) == 3 and set(moments.values()) == {Role.OPTIMIZER}
     assert found["held/layer"] is Role.PARAMS and found["ema/count"] is Role.STATE
+    weights = {"layer": jnp.ones(3)}
+    assert set(roles(describe({"params": optax.LookaheadParams(weights, weights)})).values()) == {Role.PARAMS}
 
 
 def test_nnx_logical_axes_reach_the_moments():

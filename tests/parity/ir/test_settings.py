@@ -34,3 +34,18 @@ def test_a_setting_inside_a_branch_is_found_with_its_place(options, text):
 def test_equal_settings_and_those_of_one_side_are_none():
     assert changed_setting(step(), step(eps=1.00000001e-8)) is None
     assert changed_setting(step(), jax.make_jaxpr(jnp.sin)(1.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate"),
+    [
+        (optax.contrib.schedule_free_adamw(0.1), optax.contrib.schedule_free_adamw(0.1)),  # reads NaN
+        (optax.sgd(0.1), optax.chain(optax.scale(-1.0), optax.scale(0.1))),
+    ],
+)
+def test_the_same_setting_in_another_grouping_is_none(reference, candidate):
+    sides = (
+        jax.make_jaxpr(lambda *given, one=one: one.update(*given))(WEIGHTS, one.init(WEIGHTS), WEIGHTS)
+        for one in (reference, candidate)
+    )
+    assert changed_setting(*sides) is None

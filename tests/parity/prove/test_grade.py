@@ -511,6 +511,16 @@ HARMLESS = {
         scheduled(lambda step: jnp.cos(lax.div(step, 7).astype("float32"))),
         (X, STEP),
     ),
+    "an index that its table bounds anyway": (
+        lambda x, step: x * jnp.arange(16.0)[jnp.minimum(step, 15)],
+        lambda x, step: x * jnp.arange(16.0)[step],
+        (X, STEP),
+    ),
+    "a mask of a bounded position": (
+        lambda x, step: x * (jnp.arange(x.shape[-1]) <= jnp.minimum(step, x.shape[-1] - 1)),
+        lambda x, step: x * (jnp.arange(x.shape[-1]) <= step),
+        (X, STEP),
+    ),
     "a counter that stops at its end": (
         lambda x, step: (x, jnp.where(step < 2**31 - 1, step + 1, 2**31 - 1)),
         lambda x, step: (x, step + 1),

@@ -256,6 +256,18 @@ def test_an_average_of_joined_leaves_is_no_parameter():
     }
 
 
+def test_the_state_of_an_optimizer_pairs_whatever_its_role_is():
+    """As Optax's state against one in a Variable, or in an own class."""
+    reference = leaves("params/a 5x4, params/b 5x4") | leaves(
+        "tx/0/mu/a 5x4, tx/0/mu/b 5x4, tx/0/count 1", Role.OPTIMIZER
+    )
+    candidate = leaves("params/a 5x4, params/b 5x4") | leaves(
+        "mom/mu/a 5x4, mom/mu/b 5x4, mom/count 1", Role.STATE
+    )
+    found = pairs(infer(reference, candidate))
+    assert found["tx/0/mu/a"] == "mom/mu/a" and found["tx/0/count"] == "mom/count"
+
+
 def of_flow_and_slow(role):
     """Leaves of a model and of its average, whose names differ from those of the other side."""
     params = leaves("flow/0/below 5x5, flow/0/above 5x5, flow/1/below 5x5, flow/1/above 5x5")
