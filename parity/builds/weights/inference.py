@@ -87,7 +87,7 @@ def infer(
     search.join_roles()
     for matcher in (search.by_parameter, search.by_name, search.by_words, search.by_related):
         matcher(Role.STATE)
-    search.by_shape(Role.STATE, order)
+    search.by_last_name(Role.STATE)
     left = [[side.leaf(name) for name in side.names] for side in search.sides]
     missing = [[leaf for leaf in leaves if leaf.role is not Role.RNG] for leaves in left]
     if any(missing):
@@ -333,6 +333,12 @@ class _Search:
     def by_name(self, role: Role) -> None:
         self.shifted = self._shifted(role)
         self._pair_alike(role, lambda side, name: (name, self._leaf(side, name).shape), "name")
+
+    def by_last_name(self, role: Role) -> None:
+        """Pairs leaves that alone have the last part of a name, such as ``count``, and a shape."""
+        self._pair_alike(
+            role, lambda side, name: (name.rpartition("/")[2], self._leaf(side, name).shape), "name"
+        )
 
     def _shifted(self, role: Role) -> set[tuple[str, ...]]:
         """Returns the names, without numbers, of equally long lists that count from another number on each side."""
