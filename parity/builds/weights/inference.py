@@ -336,9 +336,12 @@ class _Search:
 
     def by_last_name(self, role: Role) -> None:
         """Pairs leaves that alone have the last part of a name, such as ``count``, and a shape."""
-        self._pair_alike(
-            role, lambda side, name: (name.rpartition("/")[2], self._leaf(side, name).shape), "name"
-        )
+        self.shifted = set()
+
+        def key(side: int, name: str) -> Hashable:
+            return name.rpartition("/")[2], _kind(self._leaf(side, name))
+
+        self._pair_alike(role, key, "name")
 
     def _shifted(self, role: Role) -> set[tuple[str, ...]]:
         """Returns the names, without numbers, of equally long lists that count from another number on each side."""
