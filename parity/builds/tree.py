@@ -112,7 +112,7 @@ def _role(path: str, node: Any, value: Any, optimizers: Set[str]) -> Role:
 
 
 def _optimizers(tree: Any) -> set[str]:
-    """Returns the paths of the states of Optax's optimizers, whatever the fields that hold them are called."""
+    """Returns the paths of the states of Optax's optimizers, in any field."""
 
     def is_state(node: Any) -> bool:
         own = type(node).__module__.partition(".")[0] == "optax"

@@ -341,7 +341,7 @@ class _Search:
         def key(side: int, name: str) -> Hashable:
             return name.rpartition("/")[2], _kind(self._leaf(side, name))
 
-        self._pair_alike(role, key, "name")
+        self._pair_alike(role, key, "shape")
 
     def _shifted(self, role: Role) -> set[tuple[str, ...]]:
         """Returns the names, without numbers, of equally long lists that count from another number on each side."""

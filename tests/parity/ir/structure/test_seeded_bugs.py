@@ -364,6 +364,17 @@ def test_parts_stacked_along_an_axis_of_their_own_are_the_same_arrays(others, ve
     assert compare_loops(whole, parts).verdict is verdict
 
 
+def test_arrays_of_other_turns_are_no_parts():
+    def program(turns, shape, number):
+        def turn(c, _):
+            return jnp.sin(c), [c * jnp.ones(shape) * (at + 1) for at in range(number)]
+
+        scan = jax.jit(lambda: jax.lax.scan(turn, 1.0, None, length=turns))
+        return Loops(lowered=lowered_loops(scan.lower()))
+
+    assert compare_loops(program(3, (30, 40), 1), program(30, (40,), 3)).verdict is Verdict.FAILED
+
+
 def test_an_axis_of_size_one_makes_no_other_stacked_array():
     def scan(stacked):
         return lambda: jax.lax.scan(lambda c, _: (jnp.sin(c), stacked(c)), jnp.ones(400), None, length=3)
