@@ -285,7 +285,7 @@ def _are_parts(some: Sequence[Shape], others: Sequence[Shape]) -> bool:
 def _drop_stacks(leaves: collections.Counter[Shape], parts: collections.Counter[Shape]) -> None:
     """Removes the arrays that stack equal ones of the other side, and these."""
     for leaf in list(leaves.elements()):
-        axes = range(1, len(leaf.sizes))  # the first one counts the turns
+        axes = range(1, len(leaf.sizes))  # the first one counts the iterations
         stacked = (at for at in axes if parts[_without(leaf, at)] >= leaf.sizes[at] > 1)
         if (axis := next(stacked, None)) is not None:
             leaves[leaf] -= 1

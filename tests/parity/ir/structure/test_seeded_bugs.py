@@ -364,12 +364,12 @@ def test_parts_stacked_along_an_axis_of_their_own_are_the_same_arrays(others, ve
     assert compare_loops(whole, parts).verdict is verdict
 
 
-def test_arrays_of_other_turns_are_no_parts():
-    def program(turns, shape, number):
-        def turn(c, _):
+def test_arrays_of_other_trips_are_no_parts():
+    def program(trips, shape, number):
+        def body(c, _):
             return jnp.sin(c), [c * jnp.ones(shape) * (at + 1) for at in range(number)]
 
-        scan = jax.jit(lambda: jax.lax.scan(turn, 1.0, None, length=turns))
+        scan = jax.jit(lambda: jax.lax.scan(body, 1.0, None, length=trips))
         return Loops(lowered=lowered_loops(scan.lower()))
 
     assert compare_loops(program(3, (30, 40), 1), program(30, (40,), 3)).verdict is Verdict.FAILED
