@@ -1,6 +1,7 @@
 """The channel ``retrace``: a step that is called again with its own results is not traced again."""
 
 import gc
+import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from parity.compare.side import Side
 from parity.ir.functions import ENGINE
 from parity.ir.jax_internals import TracingKey, key_difference, tracing_keys
 from parity.ir.location import result_source
-from parity.verdicts import SIDES, ChannelResult, Finding, one_sided
+from parity.verdicts import SIDES, ChannelResult, Doubt, Finding, one_sided
 
 MATRIX = f"{ENGINE}matrix"
 Kind = tuple[str, str, str, str]
@@ -39,6 +40,8 @@ AGAIN: Kind = (
     "a static argument, or something it closes over, that is new in every step",
     "pass it as an array, or make it one object for all steps",
 )
+ONLY_WEAK = re.compile(r"takes ([^,]*)(, weakly typed)?, returns \1(?![^,])")
+"""The text of a leaf whose type is only weak on one end: no number differs."""
 Called = Mapping[Kind, Mapping[str, str]]
 """The result of calling a step twice: findings by kind, and by name of the leaf, attribute or function."""
 
@@ -174,4 +177,6 @@ def _findings(called: list[Called], index: int) -> Iterator[Finding]:
         begin, absent, cause, next_step = kind
         for name, text in found.items():
             texts = one_sided(side, text, other[kind].get(name, absent))
-            yield Finding(where=f"{begin}{name} of the {side}", **texts, cause=cause, next_step=next_step)
+            doubts = (Doubt.HARMLESS,) if kind is AGAIN or ONLY_WEAK.match(text) else ()
+            where = f"{begin}{name} of the {side}"
+            yield Finding(where=where, **texts, cause=cause, next_step=next_step, doubts=doubts)

@@ -33,7 +33,7 @@ def changed_epsilons(reference: Any, candidate: Any) -> tuple[str, str] | None:
     They differ if both sides have one more often than the other, and one side lacks one: a program in a loop has
     fewer of all, a recomputed one more of some. If only one side has more, they differ if the number is nowhere on the
     other side, and is no part of a divisor.
-    A constant and its square are one: ``max(sqrt(x), e)``.
+    A constant and its square are one, unless both are added before a root: ``max(sqrt(x), e)``.
 
     Args:
         reference, candidate: jaxprs, closed or not.
@@ -51,7 +51,12 @@ def changed_epsilons(reference: Any, candidate: Any) -> tuple[str, str] | None:
     sizes = set().union(*map(_summed_sizes, programs))
     if all(more):
         numbers = [{number for _, number in uses} for uses in more]
-        changed = any(lacking) and not _are_related(numbers[0], numbers[1], sizes)
+        before_roots = all(
+            use in _small_constants(own, (), ROOTS)
+            for own, uses in zip(programs, more, strict=True)
+            for use in uses
+        )
+        changed = any(lacking) and not _are_related(*numbers, sizes, squared=not before_roots)
     else:
         changed = any(
             use in _small_constants(own, (), ROOTS)
@@ -69,12 +74,14 @@ def changed_epsilons(reference: Any, candidate: Any) -> tuple[str, str] | None:
     return texts[0], texts[1]
 
 
-def _are_related(some: Iterable[float], others: Iterable[float], sizes: Iterable[int]) -> bool:
-    """True if a constant is the square of another, or that of a sum instead of a mean."""
+def _are_related(
+    some: Iterable[float], others: Iterable[float], sizes: Iterable[int], *, squared: bool = True
+) -> bool:
+    """True if a constant is that of a sum instead of a mean, or the square of another."""
     return any(
         math.isclose(small, each, rel_tol=0.05)
         for small, large in map(sorted, itertools.product(some, others))
-        for each in (large**2, *(large / size for size in sizes))
+        for each in (*[large**2] * squared, *(large / size for size in sizes))
     )
 
 

@@ -11,7 +11,7 @@ from parity.ir.location import SourceLocation
 from parity.verdicts import SIDES, Doubt, Finding
 
 _FIELD = re.compile(r"(\w+) = (.+?)(?=, \w+ = |>$)")
-_MAX_TEXT = 160
+_MAX_TEXT = 80
 MARKED = re.compile(r"array<i\d+: ([^>]*)>|#stablehlo<\w+ (\w+)>")
 """Attributes as MLIR marks them."""
 TABLE = "another table of constants, made outside the program"

@@ -66,8 +66,11 @@ def blocking(channels: Iterable[ChannelResult]) -> list[ChannelResult]:
 
 def _is_cause(result: ChannelResult) -> bool:
     """True if differences of a channel make values differ; those of ``dots`` do if an operation has other types."""
-    harmless = result.name == "dots" and all(Doubt.HARMLESS in one.doubts for one in result.findings)
-    return result.name in (*OF_PROGRAMS, "program", *OF_VALUES) and not harmless
+    return result.name in (*OF_PROGRAMS, "program", *OF_VALUES) and not _is_harmless(result)
+
+
+def _is_harmless(result: ChannelResult) -> bool:
+    return bool(result.findings) and all(Doubt.HARMLESS in one.doubts for one in result.findings)
 
 
 def explain(
@@ -150,15 +153,21 @@ def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[
 
 def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResult]) -> ChannelResult:
     """Returns the channel whose first finding is the likeliest cause of all others: the first of some candidates."""
-    if held[0].verdict is not Verdict.FAILED:
-        return held[0]
+    untraced = [one for one in held if one.name == "program" and one.verdict is Verdict.ERROR]
+    if untraced or held[0].verdict is not Verdict.FAILED:
+        return (untraced or held)[0]
     failed = {one.name: one for one in held if one.verdict is Verdict.FAILED}
-    sure = {name: one for name, one in failed.items() if one is not _guess(held)}
+    guess, numbers = _guess(held), not NUMBERS.isdisjoint(failed)
+    sure = {
+        name: one
+        for name, one in failed.items()
+        if one is not guess and not (numbers and name == "retrace" and _is_harmless(one))
+    }
     program = channels.get("program")
     differs = program if program and program.findings and program.verdict is not Verdict.PROVED else None
     first = differs.findings[0] if differs else None
     moves = first and "loops" not in failed and PLACING.search(first.sentence())
-    explains = failed.get("program") or (differs if moves or not NUMBERS.isdisjoint(failed) else None)
+    explains = failed.get("program") or (differs if moves or numbers else None)
     redrawn = "rng" in failed and any(not one.leaf for one in failed["rng"].findings[:1])
     named = first and (first.reference or first.candidate)
     structure = STRUCTURE[::-1] if _may_be_resharded(failed.get("loops")) else STRUCTURE

@@ -163,8 +163,10 @@ class _Search:
 
     def __init__(self, reference: Leaves, candidate: Leaves):
         self.sides = (_Side("reference", reference), _Side("candidate", candidate))
-        if (
-            self.sides[0].own != self.sides[1].own
+        left, right = self.sides
+        surplus = abs(left.size(left.parameters) - right.size(right.parameters))
+        if surplus < abs(
+            left.own - right.own
         ):  # then a copy is a parameter that happens to be named like one
             for side in self.sides:
                 side.copies = set()

@@ -21,6 +21,8 @@ TELLING = 255
 """Norm above which single numbers are hardly equal by chance."""
 AMPLIFIED = 10
 """Factor by which an operation may enlarge a difference of its operands, in the norm of arrays."""
+CHANCE = 0.1
+"""Noise, as a relative distance, above which a value may equal others by chance."""
 SHORT = 60
 """Maximum number of values that a search for the origin of a value visits."""
 MOVES = frozenset(
@@ -237,18 +239,16 @@ class Alignment:
         return tuple((i, j) for i, j in pairs if not self.same(left.inputs[i], right.inputs[j]))
 
     def _operands(self, left: Node, right: Node) -> list[tuple[int, int]]:
-        """Returns the positions of operands that correspond; an equal constant may be at the other place."""
+        """Returns the positions of operands that correspond; equal ones may be at other places."""
         places = [(at, at) for at in range(min(len(left.inputs), len(right.inputs)))]
         if len(places) < 2 or left.name != right.name or left.name not in COMMUTES:
             return places
-
-        def is_constant(i: int, j: int) -> bool:
-            one, other = left.inputs[i], right.inputs[j]
-            return all(node.literal for node in self.pair(one, other)) and self.same(one, other)
-
-        same = (self.same(left.inputs[i], right.inputs[j]) for i, j in places)
         crossed = [(0, 1), (1, 0)]
-        return crossed if any(itertools.starmap(is_constant, crossed)) and not any(same) else places
+
+        def any_same(pairs: Sequence[tuple[int, int]]) -> bool:
+            return any(self.same(left.inputs[i], right.inputs[j]) for i, j in pairs)
+
+        return crossed if any_same(crossed) and not any_same(places) else places
 
     def instead(self, side: int, at: int) -> int | None:
         """Returns an operation of the other side that uses an operand of this one and has no counterpart here.
@@ -273,6 +273,7 @@ class Alignment:
         groups = _grouped([node.sketch for node in left], self._noise)
         entries = _grouped([node.sketch.entries or node.sketch for node in left], self._noise)
         names, shapes = np.array([node.name for node in left]), [node.sketch.shape for node in left]
+        noisy = FLOOR_FACTOR * np.array(self._noise) > CHANCE
         first, second = np.full(len(left), -1), np.full(len(right), -1)
         here = 0
         for at, node in enumerate(right):
@@ -281,9 +282,10 @@ class Alignment:
                 near = _near(entries, node.sketch.entries)
                 if node.sketch.shape not in {shapes[each] for each in near}:  # else it is in another order
                     found = near
-            if node.sketch.plain and node.name not in GIVEN:
-                found = found[names[found] == node.name]
-                found = found[[self._made_equally(member, at) for member in found]]
+            if node.name not in GIVEN:
+                doubted = noisy[found] | node.sketch.plain
+                equal = map(self._made_equally, found[doubted], itertools.repeat(at))
+                found = np.sort([*found[~doubted], *itertools.compress(found[doubted], equal)]).astype(int)
             first[found[(first[found] < 0) | (names[found] == node.name)]] = at
             if found.size:
                 second[at] = found[np.abs(found - here).argmin()]

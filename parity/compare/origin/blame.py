@@ -51,7 +51,14 @@ def _exchanged(divergence: Divergence) -> Blame | None:
         if chosen[0] == {"branch"} or chosen[1] == {"select_n"}:
             continue  # the function inside chose it
         alignment = divergence.alignment
-        there = [alignment.equals(1 - side, operands[1 - side]) for side in (0, 1)]
+        there = [
+            [
+                at
+                for at in alignment.equals(1 - side, operands[1 - side])
+                if _in_reach(trace.nodes[at], trace.nodes[users[side]])
+            ]
+            for side, trace in enumerate(alignment.traces)
+        ]
         if not all(there):
             continue
         found = [

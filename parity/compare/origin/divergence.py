@@ -13,6 +13,7 @@ from parity.compare.origin.sketch import opposite
 from parity.compare.origin.trace import Node, functions_around, site
 from parity.ir.makers import backward_rule
 
+JOINS = frozenset({"stack", "concatenate"})
 BRANCH = frozenset({"branch"})
 NEAR = 3
 """Innermost functions around an operation that identify the code that made it."""
@@ -388,9 +389,10 @@ class _Search:
         found = self._between(path, place)
         while found.operands:
             left, right = self._alignment.pair(*path[-1])
-            if left.name != right.name or len(left.inputs) != len(right.inputs):
+            names = {left.name, right.name}
+            if not (len(names) == 1 or names == JOINS) or len(left.inputs) != len(right.inputs):
                 break
-            pairs = [self._unmoved(left.inputs[i], right.inputs[j]) for i, j in found.operands]
+            pairs = [self._uncast(left.inputs[i], right.inputs[j]) for i, j in found.operands]
             pairs = [pair for pair in pairs if not self._alignment.same(*pair)]
             if not pairs:
                 break  # the operands differ in their form only
@@ -401,6 +403,11 @@ class _Search:
             path.append(pair)
             found = self._between(path, place)
         return dataclasses.replace(found, path=tuple(path))
+
+    def _uncast(self, first: int, second: int) -> tuple[int, int]:
+        """Returns two values before moves; also before casts, if they differ there, too."""
+        before = self._unmoved(first, second, RECAST)
+        return self._unmoved(first, second) if self._alignment.same(*before) else before
 
     def _unmoved(self, first: int, second: int, moves: frozenset[str] = MOVES) -> tuple[int, int]:
         """Returns two values; if different operations make them, the values before they were moved."""
@@ -440,7 +447,7 @@ def omitted_before(alignment: Alignment, found: Sequence[Divergence]) -> list[Di
 
 
 def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
-    """Returns the most likely place where only one side stops a gradient; empty if there is none.
+    """Returns the places where only one side stops a gradient, the likeliest first; one, if gradients are of leaves.
 
     Its value is made of all leaves whose gradients differ, and of the fewest others.
     """
@@ -469,10 +476,9 @@ def _stopped(alignment: Alignment, leaves: Iterable[str]) -> list[Divergence]:
             used = reached([at], functools.partial(alignment.users, side))
             needed = any(nodes[each].around.backward for each in used)  # else a statistic
             found.append(((needed, -len(made_of)), ends))
-    if not found:
-        return []
-    _, ends = max(found, key=lambda each: (each[0], each[1][0]))
-    return [Divergence(alignment, ends, ends[0])]
+    found.sort(key=lambda each: (each[0], each[1][0]), reverse=True)
+    likeliest = found[:1] if failing else [each for each in found if each[0][0] is found[0][0][0]]
+    return [Divergence(alignment, ends, ends[0]) for _, ends in likeliest]
 
 
 def _only_decides(alignment: Alignment, side: int, at: int) -> bool:

@@ -15,6 +15,7 @@ from parity.compare.origin.result import SearchResult
 from parity.compare.origin.trace import Node, site
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
+from parity.ir.checks import COMPARISONS
 from parity.ir.functions import deciding_call, function_of, giving_call, holds, written
 from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.ir.makers import table_makers
@@ -94,8 +95,16 @@ def describe(found: Evaluated, strategies: Collection[Strategy] = STRATEGIES.val
     doubt = first.doubt(found)
     leading = found.divergences[0]
     lacking = {each.ends[0] is None for each in found.divergences if each.pair is None and not each.nan}
-    if not doubt and leading.pair is None and not leading.nan and len(lacking) > 1:
-        doubt = "because each side computes values here that the other one lacks"
+    is_alone = leading.pair is None and not leading.nan
+    later = any(turn for node in leading.nodes if node for _, turn in node.around.iterations)
+    if not doubt and is_alone and later and len(lacking) > 1:
+        doubt = (
+            "because each side computes values here that the other one lacks, perhaps since an earlier turn"
+        )
+    stops = [entry for entry in entries if entry.stops_gradient]
+    if not doubt and first in stops[:-1]:
+        lines = dict.fromkeys(str(frame) for entry in stops for frame in entry.blamed)
+        doubt = f"because several gradients are stopped on one side only: {listed(list(lines), MOST)}"
     if not doubt and len(suspects) > SURE:
         doubt = f"one of {listed([str(each) for each in suspects], MOST)}"
     sentence = finding.sentence()
@@ -157,12 +166,16 @@ class _Entry:
         return self._alignment.innermost(own) or next(iter(own), None)
 
     @property
+    def stops_gradient(self) -> bool:
+        return any(node.name == "stop_gradient" for node in self._nodes if node)
+
+    @property
     def is_alone(self) -> bool:
         """True if no single operation does something else with equal operands, so that more code may differ."""
         pair = self._divergence.pair
         if self._divergence.nan:
             return False
-        names = {node.name for node in self._nodes if node}
+        names = {"compare" if node.name in COMPARISONS else node.name for node in self._nodes if node}
         return pair is None or len(names) > 1 or not self._alignment.shares(*pair)
 
     def finding(self, step: int, other: str, distance: str) -> Finding:

@@ -603,9 +603,95 @@ class Squashed:
         return jnp.tanh(x)
 
 
-def test_values_that_each_side_computes_alone_leave_doubt():
-    finding, _ = first(Divided().run, Squashed().start, X)
-    assert "lacks" in finding.facts["doubt"], finding.sentence
+@pytest.mark.parametrize("turns", [0, 3])
+def test_values_that_each_side_computes_alone_leave_doubt_in_later_turns(turns):
+    """They may follow from what an earlier turn carries on."""
+
+    def turned(function):
+        def body(carry, turn):
+            x, carried = carry
+            return (x + 1, jnp.where(turn > 1, function(x), carried)), None
+
+        return lambda x: jax.lax.scan(body, (x, x), jnp.arange(turns))[0][1] if turns else function(x)
+
+    finding, _ = first(turned(Divided().run), turned(Squashed().start), X)
+    assert ("lacks" in finding.facts["doubt"]) == bool(turns), finding.sentence
+
+
+def timed(start, size, swapped=False):
+    """Integrates from ``start`` in two steps; each reads the time, as one of two factors."""
+
+    def run(x, w):
+        def body(x, turn):
+            time = start + turn * size
+            seen = jnp.stack([time, 2 * time]) if swapped else jnp.array([time, 2 * time])
+            gate, push = jax.nn.sigmoid(seen.astype(jnp.float32) @ w[:2])[None], x @ w
+            return x + size * (push * gate if swapped else gate * push), None
+
+        return jax.lax.scan(body, x, jnp.arange(2.0))[0]
+
+    return run
+
+
+def test_a_constant_is_found_behind_factors_in_another_order_and_a_vector_of_another_form():
+    finding, _ = first(timed(1.0, -0.5, swapped=True), timed(0.5, 0.5), X, W)
+    assert finding.finding.where.startswith(("add (", "mul (")), finding.sentence
+    assert "operand" in finding.sentence and "logistic" not in finding.sentence, finding.sentence
+
+
+def seen(tokens):
+    return tokens > 1
+
+
+def biased(kept):
+    return jnp.where(kept, 2.0, -1.0)
+
+
+def summed(bias):
+    return jnp.cumsum(bias, axis=1)
+
+
+def test_another_comparison_of_one_value_is_no_region_of_code():
+    def inline(x, tokens):
+        return x * jnp.sin(jnp.cumsum(jnp.where(tokens != 0, 2.0, -1.0), axis=1))
+
+    def apart(x, tokens):
+        return x * jnp.sin(summed(biased(seen(tokens))))
+
+    tokens = np.arange(24, dtype="int32").reshape(4, 6) % 5
+    finding, blamed = first(inline, apart, X, tokens)
+    assert finding.found and finding.finding.where.startswith("ne / gt"), finding.sentence
+    assert blamed[1] == "seen"
+
+
+def test_a_value_within_wide_noise_is_no_partner():
+    """It is equal to any number, so it would hide the difference."""
+
+    def noisy(x, scale):
+        total = jnp.sum(jnp.sin(x) * scale)
+        return total, jnp.sum(jnp.cos(x)) / 7
+
+    sides = (lambda x: noisy(x, 3), lambda x: noisy(x, 4))
+    labels, arguments = ["x"], [jnp.asarray(X)]
+    left, right = (evaluate(jax.make_jaxpr(side)(X), arguments, labels) for side in sides)
+    noise = floors(left, [])
+    quotient = left.outputs[1]
+    noise[quotient] = 10.0
+    matches = Alignment(left, right, noise).matches[1]
+    assert matches[right.outputs[0]] == -1 and matches[right.outputs[1]] == quotient
+
+
+def test_several_stopped_gradients_leave_doubt_if_gradients_are_of_no_leaf():
+    def loss(w, x, *stops):
+        first_stop, second = stops
+        return jnp.sum(jnp.tanh(first_stop(x @ w)) * second(jnp.sin(x @ w)))
+
+    def norm(*stops):
+        return lambda w, x: jnp.sum(jax.grad(loss)(w, x, *stops) ** 2)
+
+    stop, keep = jax.lax.stop_gradient, lambda h: h
+    finding, _ = first(norm(stop, keep), norm(keep, stop), W, X)
+    assert "several gradients are stopped" in finding.facts["doubt"], finding.sentence
 
 
 def test_a_key_that_is_folded_with_zero_is_none_that_is_split():

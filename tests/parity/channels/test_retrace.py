@@ -19,7 +19,7 @@ from parity.cases.case import Case
 from parity.channels.retrace import retrace
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
-from parity.verdicts import Verdict
+from parity.verdicts import Doubt, Verdict
 
 B, D = 4, 6
 NUMBERS = itertools.count()
@@ -243,6 +243,7 @@ def test_a_weak_type_that_is_lost_is_one_more_trace():
 
     (finding,) = outcome(plain, strong, made=weak).findings
     assert finding.candidate.startswith("takes float32[], weakly typed, returns float32[], made at ")
+    assert finding.doubts == (Doubt.HARMLESS,) and outcome(plain, widening).findings[0].doubts == ()
 
 
 def test_a_leaf_that_a_step_adds():

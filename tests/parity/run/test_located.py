@@ -416,3 +416,33 @@ def test_a_setting_of_a_library_is_the_cause_unless_values_show_another_place(mo
     assert found is not None
     place = "mul (forward)" if searched == "sure" else "minimum (operand 0: 2 against 1)"
     assert place in found.line and ("not sure" in found.line) is (searched == "lost"), found.line
+
+
+def failed(name, *findings, verdict=Verdict.FAILED):
+    return ChannelResult(name=name, verdict=verdict, detail=name, findings=findings)
+
+
+def test_a_side_that_cannot_be_traced_comes_before_leaves_without_a_partner():
+    error = failed(
+        "program",
+        Finding(where="nnx toy, trace", reference="", candidate="ValueError: axis"),
+        verdict=Verdict.ERROR,
+    )
+    tree = failed("tree", Finding(where="params/w", reference="float32[3]", candidate="no such leaf"))
+    found = explain("toy/forward@single", {"tree": tree, "program": error})
+    assert found is not None and found.channel == "program"
+
+
+@pytest.mark.parametrize(("doubts", "channel"), [((Doubt.HARMLESS,), "program"), ((), "retrace")])
+def test_a_type_that_is_only_weak_explains_no_number(doubts, channel):
+    results = {
+        "program": failed(
+            "program", Finding(where="argument", reference="", candidate=""), verdict=Verdict.UNPROVED
+        ),
+        "values": failed("values", Finding(where="loss", reference="1", candidate="2")),
+        "retrace": failed(
+            "retrace", Finding(where="w", reference="stable", candidate="takes", doubts=doubts)
+        ),
+    }
+    found = explain("toy/train_step@single", results)
+    assert found is not None and found.channel == channel

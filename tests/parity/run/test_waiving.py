@@ -102,6 +102,11 @@ def test_a_waiver_that_matches_nothing_is_named():
     assert sentence.startswith("a waiver matches nothing: case mlp/*, channel *, where zz (long gone)")
 
 
+def test_a_waiver_of_a_case_that_did_not_run_is_not_judged():
+    waivers = (Waiver(case="mlp/beam*", reason="known"),)
+    assert unused([result("mlp/grad@single", waivers, failed("a"))], waivers) == []
+
+
 def test_a_waiver_accepts_until_its_last_day(tmp_path):
     over, lasts = (Waiver(where="a", reason="known", expires=day) for day in ("2020-01-31", "2999-01-31"))
     assert waive("x", failed("a"), [lasts])["tree"].verdict is Verdict.WAIVED

@@ -234,6 +234,19 @@ def test_an_average_in_variables_of_the_parameters_type_is_no_parameter():
     }
 
 
+def test_an_average_is_no_parameter_if_a_parameter_has_another_size():
+    """Else both it and the parameter could be the partner, and no leaf would be paired."""
+    reference = leaves("params/up/kernel 5x5, params/down/kernel 2x3") | leaves(
+        "ema/up/kernel 5x5, ema/down/kernel 2x3", Role.STATE
+    )
+    candidate = leaves(
+        "params/up/kernel 5x5, params/down/kernel 1x3, average/up/kernel 5x5, average/down/kernel 1x3"
+    )
+    with pytest.raises(MapError) as caught:
+        infer(reference, candidate)
+    assert {leaf.path for leaf in caught.value.reference} == {"params/down/kernel", "ema/down/kernel"}
+
+
 def test_an_average_of_joined_leaves_is_no_parameter():
     """Though the sides hold other numbers of parameters."""
     reference = leaves("params/gate 5x4, params/value 5x4") | leaves(
