@@ -56,7 +56,7 @@ def changed_epsilons(reference: Any, candidate: Any) -> tuple[str, str] | None:
             for own, uses in zip(programs, more, strict=True)
             for use in uses
         )
-        changed = any(lacking) and not _are_related(*numbers, sizes, squared=not before_roots)
+        changed = any(lacking) and not _are_related(numbers[0], numbers[1], sizes, squared=not before_roots)
     else:
         changed = any(
             use in _small_constants(own, (), ROOTS)

@@ -239,16 +239,24 @@ class Alignment:
         return tuple((i, j) for i, j in pairs if not self.same(left.inputs[i], right.inputs[j]))
 
     def _operands(self, left: Node, right: Node) -> list[tuple[int, int]]:
-        """Returns the positions of operands that correspond; equal ones may be at other places."""
+        """Returns the positions of operands that correspond.
+
+        Equal ones may be at other places, if they are constants, or if one operation makes the others, too.
+        """
         places = [(at, at) for at in range(min(len(left.inputs), len(right.inputs)))]
         if len(places) < 2 or left.name != right.name or left.name not in COMMUTES:
             return places
+
+        def is_moved(i: int, j: int) -> bool:
+            equal, others = (left.inputs[i], right.inputs[j]), (left.inputs[1 - i], right.inputs[1 - j])
+            traced = zip(self.traces, others, strict=True)
+            names = {trace.nodes[before_moves(trace.nodes, at)].name for trace, at in traced}
+            constant = all(node.literal for node in self.pair(*equal))
+            return self.same(*equal) and (constant or len(names) == 1)
+
         crossed = [(0, 1), (1, 0)]
-
-        def any_same(pairs: Sequence[tuple[int, int]]) -> bool:
-            return any(self.same(left.inputs[i], right.inputs[j]) for i, j in pairs)
-
-        return crossed if any_same(crossed) and not any_same(places) else places
+        kept = any(self.same(left.inputs[i], right.inputs[j]) for i, j in places)
+        return crossed if not kept and any(itertools.starmap(is_moved, crossed)) else places
 
     def instead(self, side: int, at: int) -> int | None:
         """Returns an operation of the other side that uses an operand of this one and has no counterpart here.
