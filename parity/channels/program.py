@@ -66,22 +66,23 @@ def program(evidence: Evidence) -> ChannelResult:
 def _graded(evidence: Evidence, found: tuple[Finding, ...]) -> tuple[Verdict, tuple[Finding, ...]]:
     """Returns the verdict on programs that differ: failed if neither numbers nor another proof can settle it."""
     assert evidence.proof is not None
-    failed = _unsettled(evidence, evidence.proof.reasons() or _changed_epsilons(evidence))
-    return (
-        (Verdict.FAILED, failed)
-        if failed
-        else (Verdict.UNPROVED, _resting(_changed_setting(evidence, found)))
-    )
+    if failed := _unsettled(evidence, evidence.proof.reasons() or _changed_epsilons(evidence)):
+        return Verdict.FAILED, failed
+    settings = _changed_settings(evidence, found)
+    failed = _unsettled(evidence, dict.fromkeys(settings, "another constant"))
+    others = tuple(one for one in found if not failed or one not in settings)
+    return Verdict.FAILED if failed else Verdict.UNPROVED, (*failed, *_resting(others))
 
 
-def _changed_setting(evidence: Evidence, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Returns the findings; a setting of a library's function that differs, which the proof did not reach, is first."""
+def _changed_settings(evidence: Evidence, found: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Returns the settings of a library's functions that differ: those of the proof, or one that it does not reach."""
     changed = changed_setting(*(side.traced.jaxpr for side in evidence.sides))
-    if changed is None or any(one.cause == SETTING for one in found):
-        return found
+    if changed is None:
+        return ()
     where, *places = changed
     left, right = (f"{place.own_place}{place.maker}" for place in places)
-    return (Finding(where=where, reference=left, candidate=right, cause=SETTING), *found)
+    unreached = Finding(where=where, reference=left, candidate=right, cause=SETTING)
+    return tuple(one for one in found if one.cause == SETTING) or (unreached,)
 
 
 def _unsettled(evidence: Evidence, reasons: Mapping[Finding, str]) -> tuple[Finding, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from parity.channels import Aspect, of_aspect
 from parity.channels.loops import CARRIED
+from parity.prove.grade import SETTING
 from parity.verdicts import BLOCKING, ChannelResult, Doubt, Finding, Verdict, grouped, listed
 
 PLACE = re.compile(r"(?<![\w./-])([\w./-]+\.py):(\d+)\b")
@@ -118,6 +119,7 @@ def unplaced(channels: Mapping[str, ChannelResult]) -> ChannelResult | None:
     channel = _likeliest(held, channels)
     first = _cause(channel, held)
     harmless = channel.name == "program" and channel.verdict is Verdict.UNPROVED  # may change no number
+    harmless = harmless or (first is not None and first.cause == SETTING)
     unsure = harmless or first is None or not UNSURE.isdisjoint(first.doubts) or not places(first)
     return channel if unsure and channel.name in {"program", *NUMBERS} else None
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import msgspec
 import numpy as np
+import optax
 import pytest
 from flax import linen, nnx
 
@@ -23,7 +24,7 @@ from parity.run.explain import explain
 from parity.run.record import CaseResult
 from parity.run.request import Request
 from parity.run.run import case_runner
-from parity.verdicts import ChannelResult, Doubt, Finding, Verdict, plain
+from parity.verdicts import BLOCKING, ChannelResult, Doubt, Finding, Verdict, plain
 
 
 def share(h):
@@ -416,6 +417,42 @@ def test_a_setting_of_a_library_is_the_cause_unless_values_show_another_place(mo
     assert found is not None
     place = "mul (forward)" if searched == "sure" else "minimum (operand 0: 2 against 1)"
     assert place in found.line and ("not sure" in found.line) is (searched == "lost"), found.line
+
+
+MIXED = np.random.default_rng(2).normal(size=(3, 3)).astype("float32")
+
+
+def stepped(errors, first):
+    """Returns a side of plain functions; products in another order round otherwise, so that numbers must decide."""
+    optimizer = optax.apply_if_finite(optax.sgd(0.1), max_consecutive_errors=errors)
+
+    def create(key):
+        weights = {"w": jax.random.normal(key, (5, 3))}
+        return {"params": weights, "opt_state": optimizer.init(weights)}
+
+    def step(state, batch):
+        def loss(weights):
+            x = batch["x"] @ weights["w"]
+            return jnp.sum(jnp.square(x @ MIXED if first else batch["x"] @ (weights["w"] @ MIXED)))
+
+        value, grads = jax.value_and_grad(loss)(state["params"])
+        updates, opt_state = optimizer.update(grads, state["opt_state"], state["params"])
+        return {"params": optax.apply_updates(state["params"], updates), "opt_state": opt_state}, {
+            "loss": value
+        }
+
+    return parity.CustomSide(create=create, programs={"train_step": step}, flavour=parity.Flavour.LINEN)
+
+
+@pytest.mark.parametrize("errors", [2, 5])
+def test_another_setting_of_a_library_fails_though_no_number_shows_it(errors):
+    pair = parity.twin_programs("steps", linen=stepped(2, True), nnx=stepped(errors, False), inputs=batch)
+    result = run.run_case(pair.cases({})[0], Session())
+    assert result.channels["state"].verdict not in BLOCKING
+    if errors == 2:
+        assert result.channels["program"].verdict is Verdict.UNPROVED
+    else:
+        assert "2 against 5)" in line(result) and line(result).startswith("program failed: ")
 
 
 def failed(name, *findings, verdict=Verdict.FAILED):
