@@ -96,11 +96,9 @@ def describe(found: Evaluated, strategies: Collection[Strategy] = STRATEGIES.val
     leading = found.divergences[0]
     lacking = {each.ends[0] is None for each in found.divergences if each.pair is None and not each.nan}
     is_alone = leading.pair is None and not leading.nan
-    later = any(turn for node in leading.nodes if node for _, turn in node.around.iterations)
+    later = any(number for node in leading.nodes if node for _, number in node.around.iterations)
     if not doubt and is_alone and later and len(lacking) > 1:
-        doubt = (
-            "because each side computes values here that the other one lacks, perhaps since an earlier turn"
-        )
+        doubt = "because each side computes values here that the other one lacks, perhaps since an earlier iteration"
     stops = [entry for entry in entries if entry.stops_gradient]
     if not doubt and first in stops[:-1]:
         lines = dict.fromkeys(str(frame) for entry in stops for frame in entry.blamed)

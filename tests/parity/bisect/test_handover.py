@@ -603,27 +603,27 @@ class Squashed:
         return jnp.tanh(x)
 
 
-@pytest.mark.parametrize("turns", [0, 3])
-def test_values_that_each_side_computes_alone_leave_doubt_in_later_turns(turns):
-    """They may follow from what an earlier turn carries on."""
+@pytest.mark.parametrize("length", [0, 3])
+def test_values_that_each_side_computes_alone_leave_doubt_in_later_iterations(length):
+    """They may follow from what an earlier iteration carries on."""
 
     def turned(function):
-        def body(carry, turn):
+        def body(carry, at):
             x, carried = carry
-            return (x + 1, jnp.where(turn > 1, function(x), carried)), None
+            return (x + 1, jnp.where(at > 1, function(x), carried)), None
 
-        return lambda x: jax.lax.scan(body, (x, x), jnp.arange(turns))[0][1] if turns else function(x)
+        return lambda x: jax.lax.scan(body, (x, x), jnp.arange(length))[0][1] if length else function(x)
 
     finding, _ = first(turned(Divided().run), turned(Squashed().start), X)
-    assert ("lacks" in finding.facts["doubt"]) == bool(turns), finding.sentence
+    assert ("lacks" in finding.facts["doubt"]) == bool(length), finding.sentence
 
 
 def timed(start, size, swapped=False):
     """Integrates from ``start`` in two steps; each reads the time, as one of two factors."""
 
     def run(x, w):
-        def body(x, turn):
-            time = start + turn * size
+        def body(x, at):
+            time = start + at * size
             seen = jnp.stack([time, 2 * time]) if swapped else jnp.array([time, 2 * time])
             gate, push = jax.nn.sigmoid(seen.astype(jnp.float32) @ w[:2])[None], x @ w
             return x + size * (push * gate if swapped else gate * push), None

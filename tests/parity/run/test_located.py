@@ -423,7 +423,7 @@ MIXED = np.random.default_rng(2).normal(size=(3, 3)).astype("float32")
 
 
 def stepped(errors, first):
-    """Returns a side of plain functions; products in another order round otherwise, so that numbers must decide."""
+    """Returns a side of plain functions; products in another order, so that numbers must decide."""
     optimizer = optax.apply_if_finite(optax.sgd(0.1), max_consecutive_errors=errors)
 
     def create(key):
