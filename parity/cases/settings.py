@@ -228,6 +228,8 @@ def collect(
     cases = [case for pair in pairs for case in _cases(pair, overrides, devices, select)]
     if errors and not all(any(matches(case, selector) for case in cases) for selector in select):
         raise errors[0]  # a selector may mean a case of the pair that cannot be loaded
+    ids = [case.id for case in cases]
+    cases = [_with_its_waivers(case, ids) for case in cases]
     if settings.budgets or settings.waivers:
         cases = [_of_project(case, settings) for case in cases]
     if not cases and overrides and select:  # refused, and none selected: report the latter
@@ -240,6 +242,12 @@ def collect(
     if twice := sorted(repeated(case.id for case in cases)):
         raise SettingsError(f"cases {twice}: expected distinct ids; rename a pair or a variant")
     return pairs, cases
+
+
+def _with_its_waivers(case: Case, ids: Sequence[str]) -> Case:
+    """Returns a case without its pair's waivers of other cases; one that concerns no case at all may be mistyped."""
+    kept = [one for one in case.accept.waivers if one.concerns(case.id) or not any(map(one.concerns, ids))]
+    return case.with_accept(waivers=tuple(kept)) if case.accept.waivers else case
 
 
 def _of_project(case: Case, settings: Settings) -> Case:

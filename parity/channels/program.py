@@ -68,21 +68,16 @@ def _graded(evidence: Evidence, found: tuple[Finding, ...]) -> tuple[Verdict, tu
     assert evidence.proof is not None
     if failed := _unsettled(evidence, evidence.proof.reasons() or _changed_epsilons(evidence)):
         return Verdict.FAILED, failed
-    settings = _changed_settings(evidence, found)
-    failed = _unsettled(evidence, dict.fromkeys(settings, "another constant"))
-    others = tuple(one for one in found if not failed or one not in settings)
+    setting = changed_setting(*(side.traced.jaxpr for side in evidence.sides))
+    if setting is None:
+        return Verdict.UNPROVED, _resting(found)
+    left, right = (f"{place.own_place}{place.maker}" for place in (setting.reference, setting.candidate))
+    unreached = Finding(where=setting.where, reference=left, candidate=right, cause=SETTING)
+    found = found if any(one.cause == SETTING for one in found) else (unreached, *found)
+    first = next(one for one in found if one.cause == SETTING)
+    failed = _unsettled(evidence, {first: "another constant"} if setting.alone else {})
+    others = tuple(one for one in found if one is not first or not failed)
     return Verdict.FAILED if failed else Verdict.UNPROVED, (*failed, *_resting(others))
-
-
-def _changed_settings(evidence: Evidence, found: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Returns the settings of a library's functions that differ: those of the proof, or one that it does not reach."""
-    changed = changed_setting(*(side.traced.jaxpr for side in evidence.sides))
-    if changed is None:
-        return ()
-    where, *places = changed
-    left, right = (f"{place.own_place}{place.maker}" for place in places)
-    unreached = Finding(where=where, reference=left, candidate=right, cause=SETTING)
-    return tuple(one for one in found if one.cause == SETTING) or (unreached,)
 
 
 def _unsettled(evidence: Evidence, reasons: Mapping[Finding, str]) -> tuple[Finding, ...]:

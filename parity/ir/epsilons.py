@@ -18,6 +18,7 @@ LARGEST = 1e-3
 """Larger constants change what a run computes."""
 ADDING = {"add": "add", "sub": "add", "max": "max", "select_n": "max"}
 ROOTS = frozenset({"rsqrt", "sqrt", "log", "pow", "integer_pow"})
+SQUARE_ROOTS = frozenset({"rsqrt", "sqrt"})
 AT_ZERO = ROOTS | {"div"}
 """Operations whose results near zero depend on a small constant; a divisor may be far from zero, as in a softmax."""
 
@@ -33,7 +34,7 @@ def changed_epsilons(reference: Any, candidate: Any) -> tuple[str, str] | None:
     They differ if both sides have one more often than the other, and one side lacks one: a program in a loop has
     fewer of all, a recomputed one more of some. If only one side has more, they differ if the number is nowhere on the
     other side, and is no part of a divisor.
-    A constant and its square are one, unless both are added before a root: ``max(sqrt(x), e)``.
+    A constant and its square are one, unless a square root reads both sums: ``max(sqrt(x), e)``.
 
     Args:
         reference, candidate: jaxprs, closed or not.
@@ -52,7 +53,7 @@ def changed_epsilons(reference: Any, candidate: Any) -> tuple[str, str] | None:
     if all(more):
         numbers = [{number for _, number in uses} for uses in more]
         before_roots = all(
-            use in _small_constants(own, (), ROOTS)
+            use[0] == "add" and use in _small_constants(own, (), SQUARE_ROOTS)
             for own, uses in zip(programs, more, strict=True)
             for use in uses
         )
@@ -174,9 +175,10 @@ def _operation(equation: Any) -> str:
 
 
 def _meets_zero(value: Any, jaxpr: Any, at: frozenset[str]) -> bool:
-    """True if one of the operations reads a value, or a caller might."""
-    return value in jaxpr.outvars or any(
-        _operation(equation) in at | CALLS
+    """True if one of the operations reads a value, or a caller might; those of square roots must."""
+    unknown = at is not SQUARE_ROOTS
+    return (unknown and value in jaxpr.outvars) or any(
+        _operation(equation) in (at | CALLS if unknown else at)
         or (equation.primitive.name in MOVES and _meets_zero(equation.outvars[0], jaxpr, at))
         for equation in _readers(jaxpr).get(value, ())
     )

@@ -3,39 +3,62 @@
 import collections
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from parity.ir.jaxprs import distinct_equations
+from parity.ir.jax_internals import live
+from parity.ir.jaxprs import distinct_equations, opened
 from parity.ir.location import Frame, SourceLocation, equation_source
-from parity.ir.makers import library_makers
+from parity.ir.makers import library_call, library_makers
 
 WRITTEN = 1e-5
 """Relative tolerance within which two settings are one."""
 
 
-def changed_setting(reference: Any, candidate: Any) -> tuple[str, SourceLocation, SourceLocation] | None:
+class Setting(NamedTuple):
+    """A setting of a library's function that differs.
+
+    Args:
+        where: its operation with both constants.
+        reference, candidate: the places that run it.
+        alone: True if the user's calls set it, and no other constant may cancel the difference.
+    """
+
+    where: str
+    reference: SourceLocation
+    candidate: SourceLocation
+    alone: bool
+
+
+def changed_setting(reference: Any, candidate: Any) -> Setting | None:
     """Returns the first line of a library that reads another constant on each side; None if there is none.
 
     Its operation is found where a proof ends before it, such as in the branch that updates every second step.
 
     Args:
         reference, candidate: jaxprs, closed or not.
-
-    Returns:
-        The operation with both constants, and the places that run it.
     """
-    sides = _constants(reference), _constants(candidate)
+    sides = _constants(live(opened(reference))), _constants(live(opened(candidate)))
+    found = []
     for line in (line for line in sides[0] if line in sides[1]):
         one, other = (side[line] for side in sides)
         left, right = _lacking(one, other), _lacking(other, one)
         if left and right and len(one) == len(other):  # else they are grouped otherwise
-            (number, place), (second, there) = left[0], right[0]
-            return f"{line[1]} (constant: {number:.6g} against {second:.6g})", place, there
-    return None
+            found.append((line, left, right))
+    if not found:
+        return None
+    line, left, right = found[0]
+    (number, place), (second, there) = left[0], right[0]
+    numbers = {abs(each) for side in sides for read in side.values() for each, _ in read}
+    factors = {each for each in (*numbers, *(1 / each for each in numbers if each)) if each != 1}
+    scaled = any(math.isclose(abs(second), each * abs(number), rel_tol=WRITTEN) for each in factors)
+    made = [library_call(one.library, {frame.file for frame in one.own}) for one in (place, there)]
+    single = len(found) == len(left) == len(right) == 1 and all(made)
+    where = f"{line[1]} (constant: {number:.6g} against {second:.6g})"
+    return Setting(where, place, there, single and not scaled)
 
 
 Read = Sequence[tuple[float, SourceLocation]]

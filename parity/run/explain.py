@@ -155,7 +155,7 @@ def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[
 
 def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResult]) -> ChannelResult:
     """Returns the channel whose first finding is the likeliest cause of all others: the first of some candidates."""
-    untraced = [one for one in held if one.name == "program" and one.verdict is Verdict.ERROR]
+    untraced = [one for one in held if one.name == "program" and any(map(_is_of_a_side, one.findings))]
     if untraced or held[0].verdict is not Verdict.FAILED:
         return (untraced or held)[0]
     failed = {one.name: one for one in held if one.verdict is Verdict.FAILED}
@@ -183,6 +183,11 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
         *failed.values(),
     )
     return next(filter(None, candidates))
+
+
+def _is_of_a_side(finding: Finding) -> bool:
+    """True for an error of one side, which is traced without the other one."""
+    return bool(finding.traceback) and finding.where.endswith(", trace")
 
 
 def _may_be_resharded(loops: ChannelResult | None) -> bool:

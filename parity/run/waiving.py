@@ -81,7 +81,7 @@ def unused_in(report: Report) -> list[str]:
     for waiver in report.waivers:
         known = fnmatch.filter(CHANNELS, waiver.channel)
         for case in report.cases:
-            if not waiver.concerns(case.id) or (known and case.channels.keys().isdisjoint(known)):
+            if known and case.channels.keys().isdisjoint(known):
                 continue
             used[waiver] = used.get(waiver, False) or any(
                 _accepts(waiver, case.id, name, finding)

@@ -15,14 +15,9 @@ from parity.builds.meshes import MeshSpec, Topology
 
 KEPT_LINES = 4
 LEVEL = "xla_backend_optimization_level"
-UNOPTIMISED: dict[str, Any] = {
-    LEVEL: 0,
-    "xla_cpu_parallel_codegen_split_count": 1,
-    "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",
-}
+UNOPTIMISED: dict[str, Any] = {LEVEL: 0, "xla_cpu_parallel_codegen_split_count": 1}
 """Compiler options for programs that run a few times: LLVM's optimisation takes most of a compile. XLA's own passes are
-unchanged. With its default schedule, simulated devices may begin independent collectives in different orders, and each
-waits for another one's until XLA aborts the process."""
+unchanged."""
 if metadata.version("jaxlib").startswith(
     "0.10."
 ):  # whose fusion emitters make NaN of finite numbers at this level

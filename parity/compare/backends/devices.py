@@ -11,8 +11,16 @@ import jax
 from parity.builds.meshes import MeshSpec, Topology
 from parity.compare.backends.backend import LEVEL, Backend, quiet
 
+IN_ORDER = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+"""Compiler options for several simulated devices. By default they may begin independent collectives in different
+orders, and each waits for another one's until XLA aborts the process."""
 _COMPILERS = concurrent.futures.ThreadPoolExecutor(2)
 """One thread for each side: the compiler runs without Python's lock."""
+
+
+def _device_count(lowered: jax.stages.Lowered) -> int:
+    module = lowered.compiler_ir()
+    return module.operation.attributes["mhlo.num_partitions"].value if module else 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,6 +71,8 @@ class Devices(Backend):
         options = dict(self.options)
         if not options.get(LEVEL) and LEVEL in os.environ.get("XLA_FLAGS", ""):
             options = {}
+        if self.options and _device_count(lowered) > 1:
+            options |= IN_ORDER
         compiling = _COMPILERS.submit(lowered.compile, compiler_options=options)
 
         def wait() -> jax.stages.Compiled:

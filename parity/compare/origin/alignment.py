@@ -22,7 +22,8 @@ TELLING = 255
 AMPLIFIED = 10
 """Factor by which an operation may enlarge a difference of its operands, in the norm of arrays."""
 CHANCE = 0.1
-"""Noise, as a relative distance, above which a value may equal others by chance."""
+"""Relative distance above which values may be equal by chance: there, noise counts only `WIDE` times."""
+WIDE = 2
 SHORT = 60
 """Maximum number of values that a search for the origin of a value visits."""
 MOVES = frozenset(
@@ -281,7 +282,6 @@ class Alignment:
         groups = _grouped([node.sketch for node in left], self._noise)
         entries = _grouped([node.sketch.entries or node.sketch for node in left], self._noise)
         names, shapes = np.array([node.name for node in left]), [node.sketch.shape for node in left]
-        noisy = FLOOR_FACTOR * np.array(self._noise) > CHANCE
         first, second = np.full(len(left), -1), np.full(len(right), -1)
         here = 0
         for at, node in enumerate(right):
@@ -290,10 +290,9 @@ class Alignment:
                 near = _near(entries, node.sketch.entries)
                 if node.sketch.shape not in {shapes[each] for each in near}:  # else it is in another order
                     found = near
-            if node.name not in GIVEN:
-                doubted = noisy[found] | node.sketch.plain
-                equal = map(self._made_equally, found[doubted], itertools.repeat(at))
-                found = np.sort([*found[~doubted], *itertools.compress(found[doubted], equal)]).astype(int)
+            if node.sketch.plain and node.name not in GIVEN:
+                found = found[names[found] == node.name]
+                found = found[[self._made_equally(member, at) for member in found]]
             first[found[(first[found] < 0) | (names[found] == node.name)]] = at
             if found.size:
                 second[at] = found[np.abs(found - here).argmin()]
@@ -357,10 +356,14 @@ def _grouped(sketches: Sequence[Sketch], noise: Sequence[float] | None = None) -
     for kind, members in kinds.items():
         members.sort(key=lambda at: sketches[at].projected[0].real)
         norms = np.array([sketches[at].norm for at in members])
+        limits = np.full(len(members), FLOOR_FACTOR)
+        if noise is not None:
+            own = np.array([noise[at] for at in members])
+            limits = np.minimum(FLOOR_FACTOR * own, np.maximum(CHANCE, WIDE * own))
         found[kind] = _Group(
             np.array(members),
             np.stack([sketches[at].projected for at in members]),
-            FLOOR_FACTOR * norms * (1.0 if noise is None else np.array([noise[at] for at in members])),
+            norms * limits,
         )
     return found
 

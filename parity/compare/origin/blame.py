@@ -43,6 +43,7 @@ def _exchanged(divergence: Divergence) -> Blame | None:
         return updated
     if not _all_right(divergence):
         return None
+    constant = divergence.has_other_constant()  # then equal values of other iterations are no exchange
     for users, operands in divergence.levels:
         nodes = divergence.alignment.pair(*operands)
         if any(node.literal or node.sketch.plain for node in nodes):
@@ -55,7 +56,7 @@ def _exchanged(divergence: Divergence) -> Blame | None:
             [
                 at
                 for at in alignment.equals(1 - side, operands[1 - side])
-                if _in_reach(trace.nodes[at], trace.nodes[users[side]])
+                if not constant or _in_reach(trace.nodes[at], trace.nodes[users[side]])
             ]
             for side, trace in enumerate(alignment.traces)
         ]

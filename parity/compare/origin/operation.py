@@ -91,7 +91,7 @@ def describe(found: Evaluated, strategies: Collection[Strategy] = STRATEGIES.val
         "which no rounding explains" if worst.in_floors == float("inf") else f"{worst.in_floors:.3g} x noise"
     )
     finding = first.finding(found.step, other, f"it reaches {worst.path}, {distance}")
-    suspects = first.passing or (_suspects(found) if first.is_alone else ())
+    suspects = first.passing or (_suspects(found) if first.is_alone and not first.compares else ())
     doubt = first.doubt(found)
     leading = found.divergences[0]
     lacking = {each.ends[0] is None for each in found.divergences if each.pair is None and not each.nan}
@@ -173,8 +173,15 @@ class _Entry:
         pair = self._divergence.pair
         if self._divergence.nan:
             return False
-        names = {"compare" if node.name in COMPARISONS else node.name for node in self._nodes if node}
+        names = {node.name for node in self._nodes if node}
         return pair is None or len(names) > 1 or not self._alignment.shares(*pair)
+
+    @property
+    def compares(self) -> bool:
+        """True if both sides compare one value, each in its own way."""
+        pair = self._divergence.pair
+        names = {node.name for node in self._nodes if node}
+        return pair is not None and names <= COMPARISONS and self._alignment.shares(*pair)
 
     def finding(self, step: int, other: str, distance: str) -> Finding:
         """Returns the divergence as a finding, with the operation from `missing`."""

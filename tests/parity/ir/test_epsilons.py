@@ -106,6 +106,7 @@ def plain(function):
         (lambda x: x * (1e-4 + jnp.sum(x)), lambda x: x * (1e-3 - jnp.sum(x))),  # a learning rate
         (rms, rms_of_a_sum),
         (lambda x: x / jnp.maximum(jnp.sqrt(x), 1e-6), lambda x: x * jax.lax.rsqrt(jnp.maximum(x, 1e-12))),
+        (lambda x: x / jnp.clip(jnp.sqrt(x), 1e-6), lambda x: x * jax.lax.rsqrt(jnp.clip(x, 1e-12))),
         (both(jax.checkpoint, plain), both(plain, jax.checkpoint)),
         (
             lambda x: 1 / jnp.clip(x, 1e-6) + 1 / jnp.maximum(x, 1e-8),

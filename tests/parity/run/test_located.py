@@ -462,7 +462,7 @@ def failed(name, *findings, verdict=Verdict.FAILED):
 def test_a_side_that_cannot_be_traced_comes_before_leaves_without_a_partner():
     error = failed(
         "program",
-        Finding(where="nnx toy, trace", reference="", candidate="ValueError: axis"),
+        Finding(where="nnx toy, trace", reference="", candidate="ValueError", traceback="Traceback"),
         verdict=Verdict.ERROR,
     )
     tree = failed("tree", Finding(where="params/w", reference="float32[3]", candidate="no such leaf"))

@@ -8,7 +8,7 @@ import pytest
 
 from parity.cases.accepted import Waiver
 from parity.cases.case import Case
-from parity.cases.settings import SettingsError, find_settings
+from parity.cases.settings import SettingsError, _with_its_waivers, find_settings
 from parity.cases.tables import read
 from parity.run.record import CaseResult, Report
 from parity.run.waiving import unused_in, waive
@@ -102,9 +102,15 @@ def test_a_waiver_that_matches_nothing_is_named():
     assert sentence.startswith("a waiver matches nothing: case mlp/*, channel *, where zz (long gone)")
 
 
-def test_a_waiver_of_a_case_that_did_not_run_is_not_judged():
-    waivers = (Waiver(case="mlp/beam*", reason="known"),)
-    assert unused([result("mlp/grad@single", waivers, failed("a"))], waivers) == []
+def test_a_case_has_the_waivers_that_concern_it_or_no_case():
+    """One of another case is not judged without that case; one of no case may be mistyped."""
+    own, other, mistyped = (
+        Waiver(case=f"{name}*", reason="known") for name in ("mlp/grad", "mlp/beam", "mpl")
+    )
+    case = Case(id="mlp/grad@single", reference=lambda: 1 / 0, candidate=lambda: 1 / 0, program="grad")
+    given = case.with_accept(waivers=(own, other, mistyped))
+    kept = _with_its_waivers(given, ["mlp/grad@single", "mlp/beam@single"]).accept.waivers
+    assert kept == (own, mistyped)
 
 
 def test_a_waiver_accepts_until_its_last_day(tmp_path):

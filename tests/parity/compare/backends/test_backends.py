@@ -53,12 +53,10 @@ def lowered():
 
 
 @pytest.mark.slow
-def test_cpu_programs_have_the_operations_of_the_default_options(lowered):
-    """In another order, in which simulated devices begin their collectives."""
+def test_cpu_programs_are_compiled_with_default_options(lowered):
     fast, plain = BACKENDS["cpu"].start(lowered)(), lowered.compile()
-    texts = [sorted(one.as_text().splitlines()) for one in (fast, plain)]
-    assert texts[0] == texts[1] and any("while" in line for line in texts[0])
-    assert fast.memory_analysis().temp_size_in_bytes <= plain.memory_analysis().temp_size_in_bytes
+    assert fast.as_text() == plain.as_text() and "while" in fast.as_text()
+    assert fast.memory_analysis().temp_size_in_bytes == plain.memory_analysis().temp_size_in_bytes
     assert fast.cost_analysis()["flops"] == plain.cost_analysis()["flops"] > 0
 
 
@@ -66,6 +64,9 @@ def test_both_sides_compile_at_the_same_time():
     both = threading.Barrier(2)
 
     class Meeting:
+        def compiler_ir(self):
+            return None
+
         def compile(self, **options):
             return both.wait(timeout=60)  # raises if the other side waits for this one
 
