@@ -40,7 +40,7 @@ AGAIN: Kind = (
     "a static argument, or something it closes over, that is new in every step",
     "pass it as an array, or make it one object for all steps",
 )
-ONLY_WEAK = re.compile(r"takes ([^,]*)(, weakly typed)?, returns \1(?![^,])")
+ONLY_WEAK = re.compile(r"takes (\S+\[[\d, ]*\])(, weakly typed)?, returns \1(?![^,])")
 """The text of a leaf whose type is only weak on one end: no number differs."""
 Called = Mapping[Kind, Mapping[str, str]]
 """The result of calling a step twice: findings by kind, and by name of the leaf, attribute or function."""

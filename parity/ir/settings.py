@@ -52,7 +52,8 @@ def changed_setting(reference: Any, candidate: Any) -> Setting | None:
         return None
     line, left, right = found[0]
     (number, place), (second, there) = left[0], right[0]
-    numbers = {abs(each) for side in sides for read in side.values() for each, _ in read}
+    rest = [one for side in sides for read in side.values() for one in read if one not in (*left, *right)]
+    numbers = {abs(each) for each, _ in rest}
     factors = {each for each in (*numbers, *(1 / each for each in numbers if each)) if each != 1}
     scaled = any(math.isclose(abs(second), each * abs(number), rel_tol=WRITTEN) for each in factors)
     made = [library_call(one.library, {frame.file for frame in one.own}) for one in (place, there)]

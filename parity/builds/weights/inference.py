@@ -164,10 +164,8 @@ class _Search:
     def __init__(self, reference: Leaves, candidate: Leaves):
         self.sides = (_Side("reference", reference), _Side("candidate", candidate))
         left, right = self.sides
-        surplus = abs(left.size(left.parameters) - right.size(right.parameters))
-        if surplus < abs(
-            left.own - right.own
-        ):  # then a copy is a parameter that happens to be named like one
+        gaps = left.own - right.own, left.size(left.parameters) - right.size(right.parameters)
+        if abs(gaps[1]) < abs(gaps[0]):  # then a copy is a parameter that happens to be named like one
             for side in self.sides:
                 side.copies = set()
         self.idle: list[str] = []

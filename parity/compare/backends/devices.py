@@ -20,7 +20,8 @@ _COMPILERS = concurrent.futures.ThreadPoolExecutor(2)
 
 def _device_count(lowered: jax.stages.Lowered) -> int:
     module = lowered.compiler_ir()
-    return module.operation.attributes["mhlo.num_partitions"].value if module else 1
+    assert module is not None  # of StableHLO, which every lowered program has
+    return module.operation.attributes["mhlo.num_partitions"].value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

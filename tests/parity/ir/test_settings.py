@@ -55,7 +55,14 @@ def test_the_same_setting_in_another_grouping_is_none(reference, candidate):
 @pytest.mark.parametrize(
     ("reference", "candidate", "alone"),
     [
-        (optax.apply_if_finite(optax.identity(), 2), optax.apply_if_finite(optax.identity(), 5), True),
+        *[
+            (
+                optax.apply_if_finite(optax.identity(), one),
+                optax.apply_if_finite(optax.identity(), other),
+                True,
+            )
+            for one, other in ((2, 5), (1, 5), (2, 4))
+        ],
         (optax.scale_by_adam(b1=0.9), optax.scale_by_adam(b1=0.8), False),  # read as 0.9 and as 1 - 0.9
         (
             optax.chain(optax.scale(2.0), optax.scale(3.0)),

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import threading
+import types
 from importlib import metadata
 
 import jax
@@ -13,7 +14,7 @@ import pytest
 
 from parity.builds.meshes import MeshSpec
 from parity.compare.backends.backend import LEVEL, UNOPTIMISED
-from parity.compare.backends.devices import Devices
+from parity.compare.backends.devices import IN_ORDER, Devices
 from parity.compare.backends.environment import PLATFORMS
 from parity.compare.backends.registry import BACKENDS, find
 from parity.compare.evidence import Evidence
@@ -65,7 +66,10 @@ def test_both_sides_compile_at_the_same_time():
 
     class Meeting:
         def compiler_ir(self):
-            return None
+            count = types.SimpleNamespace(value=1)
+            return types.SimpleNamespace(
+                operation=types.SimpleNamespace(attributes={"mhlo.num_partitions": count})
+            )
 
         def compile(self, **options):
             return both.wait(timeout=60)  # raises if the other side waits for this one
@@ -96,6 +100,20 @@ def test_llvm_optimises_on_request(lowered, flags, options, monkeypatch):
     optimised = {LEVEL: 3}  # such as a run with contraction
     dataclasses.replace(BACKENDS["cpu"], options=tuple(optimised.items())).start(lowered)()
     assert asked == [options, optimised]
+
+
+def test_several_devices_are_scheduled_for_memory(lowered, monkeypatch):
+    """With XLA's default schedule they may wait for each other's collectives without end."""
+    mesh = jax.make_mesh((2,), ("x",), devices=jax.devices()[:2])
+    sharded = jax.NamedSharding(mesh, jax.P("x"))
+    spread = jax.jit(jnp.sum, in_shardings=sharded).lower(jnp.ones(4))
+    given = []
+    monkeypatch.setattr(
+        type(lowered), "compile", lambda self, compiler_options: given.append(compiler_options)
+    )
+    for one in (lowered, spread):
+        BACKENDS["cpu"].start(one)()
+    assert given == [UNOPTIMISED, UNOPTIMISED | IN_ORDER]
 
 
 def test_the_fusion_emitters_of_jaxlib_0_10_are_not_used_without_optimisation():
