@@ -107,6 +107,7 @@ def test_several_devices_are_scheduled_for_memory(lowered, monkeypatch):
     mesh = jax.make_mesh((2,), ("x",), devices=jax.devices()[:2])
     sharded = jax.NamedSharding(mesh, jax.P("x"))
     spread = jax.jit(jnp.sum, in_shardings=sharded).lower(jnp.ones(4))
+    monkeypatch.setenv("XLA_FLAGS", "")  # `make test` sets the level there
     given = []
     monkeypatch.setattr(
         type(lowered), "compile", lambda self, compiler_options: given.append(compiler_options)
