@@ -204,7 +204,7 @@ def _more(left: Mapping[Any, Sequence[Any]], right: Mapping[Any, Sequence[Any]])
     found = []
     for side, mine, others in zip(SIDES, (left, right), (right, left), strict=True):
         more = [one for key, each in mine.items() if len(each) > len(others.get(key, ())) for one in each]
-        lines = dict.fromkeys(equation_source(equation).own_place for equation in more)
+        lines = dict.fromkeys(equation_source(equation).against(None) for equation in more)
         found += [f"the {side} constrains at {listed(list(lines), 2)}"] if lines else []
     return found
 

@@ -8,6 +8,7 @@ import linecache
 import math
 import os
 import re
+import sys
 import sysconfig
 import textwrap
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -154,6 +155,22 @@ def giving_call(frames: Sequence[Frame]) -> Frame | None:
     return next((frame for inner, frame in calls if not _passes_on(frame, inner)), None)
 
 
+def given_at(
+    number: float | None, frames: Sequence[Frame], library: Sequence[Frame], known: Container[Frame]
+) -> str:
+    """Returns the call that gives the innermost line its constant and the line that holds it, as text.
+
+    Empty if they are not found, or if the innermost function holds it. Lines that are ``known`` are left out.
+    """
+    place = written(number, frames, library)
+    shown = [] if place is None or place in known else [f", set at {place}"]
+    outside = place is None or place.function not in {frame.function for frame in frames}
+    if outside and not library and number is not None and len(frames) > 1 and not holds(number, frames[0]):
+        call = giving_call(frames) or frames[1]
+        shown[:0] = [] if call in known else [f", called at {call}"]
+    return "".join(shown)
+
+
 def _passes_on(frame: Frame, inner: Frame) -> bool:
     """True if a statement is a call that only passes parameters to parameters of the same names of an inner function.
 
@@ -204,49 +221,89 @@ def together(one: Sequence[Frame], other: Sequence[Frame]) -> int:
 def written(number: float | None, frames: Sequence[Frame], library: Sequence[Frame] = ()) -> Frame | None:
     """Returns the line that holds a constant, such as a call that passes it or a default of its class.
 
-    Searches the innermost function, the fields and constructors of its class, then those of each caller, then the calls
-    in these files that pass it under a name that the lines have. The result is None if the function itself holds the
-    constant, or if several lines do. If none does, and the function subtracts from one, it may be one minus another,
-    such as the rate of a dropout.
+    Searches the innermost function, the fields and constructors of its class, then those of each caller, then the
+    fields, names and calls of the user's files near them that hold it under a name through which the innermost line may
+    get it. The result is None if the function itself holds the constant, or if several lines do. If none does, and the
+    function subtracts from one, it may be one minus another, such as the rate of a dropout.
 
     Args:
         frames: the user's lines on the call stack, innermost first.
         library: the lines of libraries inside them.
     """
-    if number is None:
+    if number is None or not frames:
         return None
-    for value in (
-        (number, 1 - number) if any(map(_subtracts_from_one, (*library, *frames[:1]))) else (number,)
-    ):
-        if abs(value) < COMMON and (2 * value).is_integer():
+    for value in (number, 1 - number) if any(map(_subtracts_from_one, (*library, frames[0]))) else (number,):
+        common = abs(value) < COMMON and (2 * value).is_integer()
+        if common and (abs(value) in (0, 1) or holds(value, frames[0])):
             return None
-        for frame in frames:
+        for frame in () if common else frames:
             for scope in dict.fromkeys(filter(None, (frame.function, frame.function.partition(".")[0]))):
                 if lines := list(_holding(value, frame, scope)):
                     called = [line for line in lines if line.line == frame.line] or lines
                     return called[0] if len(called) == 1 and scope != frames[0].function else None
-        names = set().union(*map(words_of, frames))
-        files = {frame.file for frame in frames}
-        passed = {line for file in files for line in _passing(value, file, names)}
-        if passed:
+        names = _feeding(frames).union(*(() if common else map(words_of, frames)))
+        if passed := set(_giving(abs(value), _near(frames), names)):
             return passed.pop() if len(passed) == 1 else None
     return None
 
 
-def _passing(value: float, file: str, names: Container[str]) -> Iterator[Frame]:
-    """Yields the lines of a file that give a number to a field, of one of some names, of a class that is not called."""
-    nodes = nodes_in(file)
+def _feeding(frames: Sequence[Frame]) -> set[str]:
+    """Returns the names and attributes through which the innermost line may get a value, over its callers."""
+    found, read = set[str](), [statement(frames[0])]
+    for frame, outer in itertools.pairwise((*frames, Frame("", 0))):
+        names = _behind(frame, read)
+        found |= names
+        function = _around(frame, ast.FunctionDef)
+        order = [each for each in _parameters(function) if each != "self"]
+        calls = [node for node in ast.walk(statement(outer)) if isinstance(node, ast.Call)]
+        own = [call for call in calls if _name(call.func) == getattr(function, "name", "")]
+        given = [pair for call in own or calls for pair in zip(order, call.args, strict=False)]
+        given += [(each.arg, each.value) for call in own or calls for each in call.keywords]
+        read = [value for name, value in given if name in names and name in order]
+    return found
+
+
+def _behind(frame: Frame, read: Iterable[ast.AST]) -> set[str]:
+    """Returns the names and attributes in some expressions, and in what its function or class assigns to them."""
+    names: set[str] = set()
+    waiting = list(read)
+    while waiting:
+        nodes = list(ast.walk(waiting.pop()))
+        fresh = _names(nodes) | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        fresh -= names
+        names |= fresh
+        lines = {*assigned(frame, fresh), *named(frame, fresh)} if fresh else ()
+        waiting += [getattr(statement(line), "value", ast.Module([], [])) for line in lines]
+    return names
+
+
+def _near(frames: Sequence[Frame]) -> list[str]:
+    """Returns the user's files in the folders of some lines that are imported."""
+    folders = {os.path.dirname(frame.file) for frame in frames}
+    files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+    near = {file for file in files if os.path.dirname(file) in folders and is_users(file)}
+    return sorted(near | {frame.file for frame in frames})
+
+
+def _giving(value: float, files: Sequence[str], names: Container[str]) -> Iterator[Frame]:
+    """Yields the lines of files that give a number to a field or name of some names.
+
+    So do keywords for a field of a class that is not called.
+    """
+    nodes = [(node, scope, file) for file in files for node, scope in nodes_in(file)]
     fields = {
-        (scope, getattr(node.target, "id", "")) for node, scope in nodes if isinstance(node, ast.AnnAssign)
+        (scope, getattr(node.target, "id", "")) for node, scope, _ in nodes if isinstance(node, ast.AnnAssign)
     }
-    called = {scope for node, scope in nodes if isinstance(node, ast.FunctionDef) and node.name == "__call__"}
-    for node, function in nodes:
-        if not isinstance(node, ast.Call) or f"{_name(node.func)}.__call__" in called:
-            continue
-        for given in node.keywords:
-            known = (given.arg or "") in names and (_name(node.func), given.arg) in fields
-            if known and _is_number(given.value, value):
-                yield Frame(file, given.value.lineno, function or "<module>")
+    called = {scope for node, scope, _ in nodes if getattr(node, "name", "") == "__call__"}
+    for node, scope, file in nodes:
+        given = []
+        if isinstance(node, ast.Call) and f"{_name(node.func)}.__call__" not in called:
+            given = [(each.arg, each.value) for each in node.keywords if (_name(node.func), each.arg) in fields]
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            given = [(name, node.value) for name in _targets(node)]
+        for name, held in given:
+            if (name or "") in names and _is_number(held, value):
+                yield Frame(file, held.lineno, scope or "<module>")
 
 
 def _is_number(node: ast.AST, value: float) -> bool:

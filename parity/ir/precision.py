@@ -146,9 +146,11 @@ def round_all(equation: Any, inputs: list[Any]) -> list[Any]:
 def _moved(near: jax.Array) -> jax.Array:
     if near.dtype != WIDE:
         return near
-    other = lax.nextafter(near, jnp.where(_odd(near), np.float32(np.inf), np.float32(-np.inf)))
-    stays = (near == jnp.round(near)) & ((jnp.abs(near) < 2**24) | jnp.isinf(near))
-    return jnp.where(stays | ~jnp.isfinite(other), near, other)
+    words = lax.bitcast_convert_type(near, jnp.uint32)
+    step = lax.select(_odd(near), lax.full_like(words, 1), lax.full_like(words, 2**32 - 1))
+    other = lax.bitcast_convert_type(words + step, near.dtype)  # fewer operations than `nextafter`
+    whole = (near == lax.round(near)) & (lax.abs(near) < 2**24)
+    return lax.select(whole | ~lax.is_finite(near - other), near, other)
 
 
 def widen(equation: Any, inputs: list[Any], bind: Bind = bind_placed) -> list[Any]:

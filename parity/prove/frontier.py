@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from parity.ir.functions import origin, written
+from parity.ir.functions import given_at, origin
 from parity.ir.location import SourceLocation
 from parity.verdicts import SIDES, Doubt, Finding
 
@@ -163,9 +163,9 @@ class Frontier:
 
 
 def _with_line(text: str, side: FrontierSide, constant: str) -> str:
-    """Returns the text of a side with the line outside of its function that holds its constant, unless it is there."""
-    place = written(number(constant), side.place.own, side.place.library)
-    return f"{text}, set at {place}" if place and str(place) not in text else text
+    """Returns the text of a side with the line outside of its function that holds its constant, or gives it."""
+    known = [frame for frame in side.place.own if str(frame) in text]
+    return f"{text}{given_at(number(constant), side.place.own, side.place.library, known)}"
 
 
 def number(text: str) -> float | None:

@@ -16,7 +16,7 @@ from parity.compare.origin.trace import Node, site
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
 from parity.ir.checks import COMPARISONS
-from parity.ir.functions import deciding_call, function_of, giving_call, holds, written
+from parity.ir.functions import deciding_call, function_of, given_at, giving_call
 from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.ir.makers import table_makers
 from parity.prove.frontier import TABLE, number
@@ -281,20 +281,17 @@ class _Entry:
         ]
 
     def _set_at(self, side: int) -> str:
-        """Returns the line that holds a side's constant, else the call that passes it; empty if it is named."""
+        """Returns the line that holds a side's constant and the call that passes it, as text; empty if they are named."""
         source, divergence = self._sources[side], self._divergence
         if source is None or not divergence.given:
             return ""
         nodes, at = self._alignment.traces[side].nodes, divergence.given[0][side]
         given, made = nodes[at], nodes[before_moves(nodes, at)]
         constant = number(given.sketch.shown) if given.literal and not made.inputs else None
-        if place := written(constant, source.own, source.library):
-            return f", set at {place}" if place not in (self.blamed[side], *source.own[:1]) else ""
         single = divergence.differs_in_constants() and given.sketch.kind[0] == 1
-        if constant is None or not single or source.library or self.blamed[side] not in source.own[:1]:
-            return ""
-        called = source.own[1:2] if not holds(constant, source.own[0]) else ()
-        return f", called at {called[0]}" if called else ""
+        direct = single and self.blamed[side] in source.own[:1]
+        known = source.own[:1] if direct or source.library else source.own
+        return given_at(constant, source.own, source.library, (self.blamed[side], *known))
 
     def _decided(self, side: int) -> str:
         """Returns the call that decides what the function does or gets, as text; empty if there is none.
