@@ -12,7 +12,7 @@ from parity.builds.build import Build, Group, building
 from parity.builds.tree import Role
 from parity.builds.weights.inference import infer
 from parity.builds.weights.map import MapError, WeightMap, normalise
-from parity.builds.weights.modules import Order, moment_of
+from parity.builds.weights.modules import Near, Order, moment_of
 from parity.cases.case import Case, made
 from parity.compare.clock import SideError
 from parity.compare.memo import Memo, Once
@@ -21,6 +21,7 @@ from parity.compare.pairing import (
     pair_positions,
     pair_programs,
     state_fingerprints,
+    state_operations,
     state_order,
     unmatched_frontier,
 )
@@ -370,7 +371,8 @@ def _infer_among(evidence: Evidence, without: tuple[set[str], set[str]]) -> Weig
 
     try:
         uses = functools.partial(_of_programs, evidence, state_fingerprints)
-        return infer(reference, candidate, evidence.case.rules, uses, lambda: _order(evidence))
+        near = functools.partial(_near, evidence)
+        return infer(reference, candidate, evidence.case.rules, uses, lambda: _order(evidence), near)
     except MapError as error:
         return error
 
@@ -418,6 +420,13 @@ def _order(evidence: Evidence) -> Order:
             for path in sorted(ranks, key=ranks.__getitem__):
                 held.setdefault(path, len(held))
     return found
+
+
+def _near(evidence: Evidence) -> Near:
+    """Returns the operations that process each leaf, in the smallest of the programs that use the most leaves."""
+    sized = _of_programs(evidence, lambda side: (state_operations(side), side.operations.size)).values()
+    best = min(sized, key=lambda pair: (-len(pair[0][0]), pair[0][1]), default=(({}, 0), ({}, 0)))
+    return best[0][0], best[1][0]
 
 
 def _of_programs(evidence: Evidence, reader: Callable[[Side], T]) -> dict[str, tuple[T, T]]:

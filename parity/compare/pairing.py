@@ -11,7 +11,8 @@ from parity.builds.weights.transforms import Identity
 from parity.cases.recipe import KEY
 from parity.compare.side import INPUT, STATE, Side
 from parity.ir.jaxprs import first_uses
-from parity.ir.stablehlo.program import Op
+from parity.ir.stablehlo.operations import names_of
+from parity.ir.stablehlo.program import Kind, Op
 from parity.prove import UnpairedPositions, WeightView, argument_fingerprints, loop_counts_differ
 from parity.prove.counters import increment
 from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide
@@ -25,6 +26,11 @@ SILENT = (
     "no draw of one side depends on the streams of `rngs`: it is in evaluation mode or deterministic, or draws "
     "from other keys"
 )
+
+PRODUCTS = names_of("convolution", "dot_general")
+MOVES = names_of("broadcast_in_dim", "convert", "reshape", "transpose")
+MOST_VALUES = 64
+"""Maximum number of values that a search for the operations that process a leaf visits."""
 
 Name = tuple[str, str]
 """Kind of an argument or group of a result, and path."""
@@ -191,6 +197,28 @@ def state_order(side: Side) -> dict[str, int]:
     """Returns ``{path: rank}`` of the first use of each state leaf in the traced program."""
     paths = side.state_paths
     return {paths[index]: rank for index, rank in first_uses(side.traced.jaxpr).items() if index < len(paths)}
+
+
+def state_operations(side: Side) -> dict[str, set[str]]:
+    """Returns ``{path: names}`` of the operations between each state leaf, or its product, and the next product."""
+    readers, found = users(side.operations), {}
+    for path, position in state_arguments(side).items():
+        names, waiting = set[str](), [side.operations.body.parameters[position]]
+        bare = set(waiting)  # values that hold the leaf itself
+        for value in waiting:  # grows
+            for op, place in readers[value] if len(waiting) < MOST_VALUES else ():
+                product, moves = op and op.name in PRODUCTS, op and op.name in MOVES
+                if op is None or (product and value not in bare):
+                    continue
+                further = list(op.results)
+                if op.form.kind is Kind.WHILE:
+                    further = [region.parameters[place] for region in op.regions]
+                    moves = True
+                names |= set() if product or moves else {op.name}
+                bare.update(further if value in bare and moves else ())
+                waiting += [each for each in further if each not in waiting]
+        found[path] = names
+    return found
 
 
 def unmatched_frontier(pairing: Pairing, sides: tuple[Side, Side]) -> tuple[Frontier, ...]:

@@ -279,9 +279,9 @@ def _behind(frame: Frame, read: Iterable[ast.AST]) -> set[str]:
 
 def _near(frames: Sequence[Frame]) -> list[str]:
     """Returns the user's files in the folders of some lines that are imported."""
-    folders = {os.path.dirname(frame.file) for frame in frames}
+    folders = {Path(frame.file).parent for frame in frames}
     files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
-    near = {file for file in files if os.path.dirname(file) in folders and is_users(file)}
+    near = {file for file in files if is_users(file) and Path(file).parent in folders}
     return sorted(near | {frame.file for frame in frames})
 
 
@@ -298,7 +298,9 @@ def _giving(value: float, files: Sequence[str], names: Container[str]) -> Iterat
     for node, scope, file in nodes:
         given = []
         if isinstance(node, ast.Call) and f"{_name(node.func)}.__call__" not in called:
-            given = [(each.arg, each.value) for each in node.keywords if (_name(node.func), each.arg) in fields]
+            given = [
+                (each.arg, each.value) for each in node.keywords if (_name(node.func), each.arg) in fields
+            ]
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             given = [(name, node.value) for name in _targets(node)]
         for name, held in given:

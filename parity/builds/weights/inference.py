@@ -28,6 +28,7 @@ from parity.builds.weights.map import (
     strip_container,
 )
 from parity.builds.weights.modules import (
+    Near,
     Order,
     averages,
     beside_paired,
@@ -54,6 +55,7 @@ def infer(
     rules: Sequence[Rule] = (),
     use: Callable[[], Uses] | None = None,
     order: Callable[[], Order] = lambda: ({}, {}),
+    near: Callable[[], Near] = lambda: ({}, {}),
 ) -> WeightMap:
     """Pairs all leaves of two states.
 
@@ -63,6 +65,7 @@ def infer(
             and shapes are ambiguous.
         order: computes the place where each side's program first uses each leaf; only called if several modules
             have equal content.
+        near: computes the operations that process each leaf of each side, up to the next product; likewise.
 
     Returns:
         The map; RNG leaves without a partner are in `WeightMap.alone`.
@@ -72,7 +75,7 @@ def infer(
         MapError: other leaves have no partner.
         RuleError: a rule pairs nothing, or its transform does not fit.
     """
-    search = _Search(reference, candidate)
+    search = _Search(reference, candidate, near)
     search.set_clone_aside(order)
     search.by_rules(rules)
     for role in Role:
@@ -161,7 +164,8 @@ class _Side:
 class _Search:
     """Matches leaves step by step; matched leaves are removed from the names of both sides."""
 
-    def __init__(self, reference: Leaves, candidate: Leaves):
+    def __init__(self, reference: Leaves, candidate: Leaves, near: Callable[[], Near]):
+        self.near = near
         self.sides = (_Side("reference", reference), _Side("candidate", candidate))
         left, right = self.sides
         gaps = left.own - right.own, left.size(left.parameters) - right.size(right.parameters)
@@ -466,7 +470,7 @@ class _Search:
         states = (self._of(0, Role.STATE), self._of(1, Role.STATE)) if role is Role.PARAMS else ({}, {})
         for further in (states, ({}, {})):
             for how, pairs in pair_modules(
-                self._of(0, role), self._of(1, role), lambda: self._anchored(order()), further
+                self._of(0, role), self._of(1, role), lambda: self._anchored(order()), self.near, further
             ):
                 for name, other in pairs:
                     self._pair([name], [other], how)
@@ -555,7 +559,7 @@ class _Search:
             if len(names) == len(others) > 1:
                 held = zip(sides, (names, others), strict=True)
                 left, right = ({name: [leaves[name]] for name in each} for leaves, each in held)
-                how, pairs = pair_in_order(left, right, self._anchored(order()))
+                how, pairs = pair_in_order(left, right, self._anchored(order()), self.near)
             else:
                 how, pairs = "shape" if len(others) == 1 else NEAREST, dict(pair_nearest(names, others))
             for name, other in pairs.items():

@@ -4,7 +4,7 @@ import collections
 import difflib
 import itertools
 import math
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from parity.builds.tree import Leaf
@@ -17,6 +17,9 @@ FEW = 64
 
 Order = tuple[Mapping[str, Any], Mapping[str, Any]]
 """For each side, path of a leaf -> rank of its first use in the program; comparable."""
+
+Near = tuple[Mapping[str, Set[str]], Mapping[str, Set[str]]]
+"""For each side, path of a leaf -> names of the operations that process it, up to the next product of matrices."""
 
 Pairs = list[tuple[str, str]]
 
@@ -71,6 +74,7 @@ def pair_modules(
     reference: Mapping[str, Leaf],
     candidate: Mapping[str, Leaf],
     order: Callable[[], Order],
+    near: Callable[[], Near],
     states: tuple[Mapping[str, Leaf], Mapping[str, Leaf]] = ({}, {}),
 ) -> Iterator[tuple[str, Pairs]]:
     """Pairs whole modules that hold leaves of the same names, shapes and dtypes.
@@ -79,7 +83,7 @@ def pair_modules(
 
     Args:
         reference, candidate: the unpaired leaves of one role, by normalised name.
-        order: only called if several modules are of one kind.
+        order, near: only called if several modules are of one kind.
         states: for each side further leaves, such as running averages, that tell modules of one kind apart.
 
     Yields:
@@ -92,7 +96,7 @@ def pair_modules(
             continue
         how, pairs = "module", dict(zip(left, right, strict=True))
         if len(pairs) > 1:
-            how, pairs = pair_in_order(left, right, order())
+            how, pairs = pair_in_order(left, right, order(), near)
         yield (
             how,
             [
@@ -104,9 +108,15 @@ def pair_modules(
 
 
 def pair_in_order(
-    reference: Mapping[str, Sequence[Leaf]], candidate: Mapping[str, Sequence[Leaf]], order: Order
+    reference: Mapping[str, Sequence[Leaf]],
+    candidate: Mapping[str, Sequence[Leaf]],
+    order: Order,
+    near: Callable[[], Near],
 ) -> tuple[str, dict[str, str]]:
     """Pairs names by their numbers, else in the order in which the programs use their leaves, unless words object.
+
+    Leaves that different operations process, as many of each kind on both sides, are paired kind by kind: the order of
+    statements that do not depend on each other may differ.
 
     Returns:
         How they are paired, `ORDER_ALONE` if names do not confirm it; and the pairs.
@@ -115,9 +125,25 @@ def pair_in_order(
     left, right = ({tuple(sorted(numbers(name))): name for name in side} for side in (reference, candidate))
     if not automatic and left.keys() == right.keys() and len(left) == len(reference):
         return "numbers in the name", {name: right[key] for key, name in left.items()}
+    processed = [
+        {
+            name: sorted(set().union(*(uses.get(leaf.path, ()) for leaf in leaves)))
+            for name, leaves in side.items()
+        }
+        for side, uses in zip((reference, candidate), near(), strict=True)
+    ]
+    if sorted(processed[0].values()) != sorted(processed[1].values()):
+        processed = [{name: [] for name in side} for side in (reference, candidate)]
     used = (
-        sorted(side, key=lambda name: (min(ranks.get(leaf.path, (math.inf,)) for leaf in side[name]), name))
-        for side, ranks in zip((reference, candidate), order, strict=True)
+        sorted(
+            side,
+            key=lambda name: (
+                uses[name],
+                min(ranks.get(leaf.path, (math.inf,)) for leaf in side[name]),
+                name,
+            ),
+        )
+        for side, ranks, uses in zip((reference, candidate), order, processed, strict=True)
     )
     pairs = prefer_names(dict(zip(*used, strict=True)))
     if named(pairs) == pairs.keys():

@@ -281,7 +281,7 @@ class _Entry:
         ]
 
     def _set_at(self, side: int) -> str:
-        """Returns the line that holds a side's constant and the call that passes it, as text; empty if they are named."""
+        """Returns the call that passes a side's constant and the line that holds it, as text; empty if named."""
         source, divergence = self._sources[side], self._divergence
         if source is None or not divergence.given:
             return ""
