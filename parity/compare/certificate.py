@@ -55,7 +55,7 @@ def differ_before(evidence: Evidence) -> bool:
 
 
 def _base(evidence: Evidence) -> tuple[dict[str, np.ndarray], ...]:
-    """Returns the outputs that both sides have, as vectors in float64."""
+    """Returns the outputs that both sides have."""
     left, right = (_vectors(outputs) for outputs in evidence.read(judged_runs).outputs)
     both = [path for path, array in left.items() if path in right and array.size == right[path].size]
     return {path: left[path] for path in both}, {path: right[path] for path in both}
@@ -77,7 +77,9 @@ def _noise(evidence: Evidence) -> dict[str, float]:
 
 
 def _vectors(outputs: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {path: array.astype(np.float64).ravel() for path, array in outputs[Group.VALUES].items()}
+    """Returns the values of a program as vectors in float64, or its gradients if it returns no values."""
+    held = outputs.get(Group.VALUES) or outputs.get(Group.GRADIENTS, {})
+    return {path: array.astype(np.float64).ravel() for path, array in held.items()}
 
 
 def _change(moved: np.ndarray, start: np.ndarray) -> np.ndarray:

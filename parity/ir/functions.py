@@ -166,8 +166,9 @@ def given_at(
     shown = [] if place is None or place in known else [f", set at {place}"]
     outside = place is None or place.function not in {frame.function for frame in frames}
     if outside and not library and number is not None and len(frames) > 1 and not holds(number, frames[0]):
-        call = giving_call(frames) or frames[1]
-        shown[:0] = [] if call in known else [f", called at {call}"]
+        made = _feeding(frames)[1]
+        call = made or giving_call(frames) or frames[1]
+        shown[:0] = [] if call in known else [f", {'made' if made else 'called'} at {call}"]
     return "".join(shown)
 
 
@@ -233,34 +234,76 @@ def written(number: float | None, frames: Sequence[Frame], library: Sequence[Fra
     if number is None or not frames:
         return None
     for value in (number, 1 - number) if any(map(_subtracts_from_one, (*library, frames[0]))) else (number,):
-        common = abs(value) < COMMON and (2 * value).is_integer()
-        if common and (abs(value) in (0, 1) or holds(value, frames[0])):
+        if abs(value) < COMMON and (2 * value).is_integer():
             return None
-        for frame in () if common else frames:
+        for frame in frames:
             for scope in dict.fromkeys(filter(None, (frame.function, frame.function.partition(".")[0]))):
                 if lines := list(_holding(value, frame, scope)):
                     called = [line for line in lines if line.line == frame.line] or lines
                     return called[0] if len(called) == 1 and scope != frames[0].function else None
-        names = _feeding(frames).union(*(() if common else map(words_of, frames)))
+        names = _feeding(frames)[0].union(*map(words_of, frames))
         if passed := set(_giving(abs(value), _near(frames), names)):
             return passed.pop() if len(passed) == 1 else None
     return None
 
 
-def _feeding(frames: Sequence[Frame]) -> set[str]:
-    """Returns the names and attributes through which the innermost line may get a value, over its callers."""
-    found, read = set[str](), [statement(frames[0])]
+def _feeding(frames: Sequence[Frame]) -> tuple[set[str], Frame | None]:
+    """Returns the names and attributes through which the innermost line may get a value, over its callers.
+
+    Also returns the only line of its class that chooses an attribute that it reads, else the only call that makes its
+    object, if it gets one of the names.
+    """
+    found, made = set[str](), list[Frame]()
+    read = [statement(frames[0])]
     for frame, outer in itertools.pairwise((*frames, Frame("", 0))):
         names = _behind(frame, read)
-        found |= names
         function = _around(frame, ast.FunctionDef)
-        order = [each for each in _parameters(function) if each != "self"]
         calls = [node for node in ast.walk(statement(outer)) if isinstance(node, ast.Call)]
         own = [call for call in calls if _name(call.func) == getattr(function, "name", "")]
-        given = [pair for call in own or calls for pair in zip(order, call.args, strict=False)]
-        given += [(each.arg, each.value) for call in own or calls for each in call.keywords]
-        read = [value for name, value in given if name in names and name in order]
-    return found
+        read = _arguments(own or calls, _parameters(function), names)
+        for line, call, order in _constructions(frame):
+            if values := _arguments([call], order, names):
+                found |= _behind(line, values)
+                made += [line] if frame is frames[0] else []
+        found |= names
+    own = {node.attr for node in ast.walk(statement(frames[0])) if isinstance(node, ast.Attribute)}
+    chosen = [line for line in assigned(frames[0], own) if _chooses(getattr(statement(line), "value", None))]
+    made = chosen or [line for line in made if line in frames[1:2]] or made
+    return found, made[0] if len(made) == 1 else None
+
+
+def _chooses(value: ast.AST | None) -> bool:
+    """True if an assigned value is computed, or read from something, without a call."""
+    nodes = [] if value is None else list(ast.walk(value))
+    called = any(isinstance(node, ast.Call) for node in nodes)
+    return not called and any(isinstance(node, ast.Attribute | ast.BinOp) for node in nodes)
+
+
+def _arguments(calls: Iterable[ast.Call], order: Sequence[str], names: Container[str]) -> list[ast.AST]:
+    """Returns the arguments of calls for those parameters, in their order, that have some names."""
+    order = [each for each in order if each != "self"]
+    given = [pair for call in calls for pair in zip(order, call.args, strict=False)]
+    given += [(each.arg, each.value) for call in calls for each in call.keywords]
+    return [value for name, value in given if name in names and name in order]
+
+
+def _constructions(frame: Frame) -> Iterator[tuple[Frame, ast.Call, list[str]]]:
+    """Yields the calls that make objects of the class of a method, with its parameters or fields in their order."""
+    owner = frame.function.partition(".")[0]
+    inside = [(node, scope) for node, scope in nodes_in(frame.file) if scope.startswith(owner)]
+    made = (
+        node for node, scope in inside if scope == f"{owner}.__init__" and isinstance(node, ast.FunctionDef)
+    )
+    fields = [
+        getattr(node.target, "id", "")
+        for node, scope in inside
+        if scope == owner and isinstance(node, ast.AnnAssign)
+    ]
+    order = next(map(_parameters, made), fields)
+    for file in _near([frame]) if order else ():
+        for node, scope in nodes_in(file):
+            if isinstance(node, ast.Call) and _name(node.func) == owner:
+                yield Frame(file, node.lineno, scope or "<module>"), node, order
 
 
 def _behind(frame: Frame, read: Iterable[ast.AST]) -> set[str]:
