@@ -284,7 +284,7 @@ def _arguments(calls: Iterable[ast.Call], order: Sequence[str], names: Container
     order = [each for each in order if each != "self"]
     given = [pair for call in calls for pair in zip(order, call.args, strict=False)]
     given += [(each.arg, each.value) for call in calls for each in call.keywords]
-    return [value for name, value in given if name in names and name in order]
+    return [value for name, value in given if name and name in names and name in order]
 
 
 def _constructions(frame: Frame) -> Iterator[tuple[Frame, ast.Call, list[str]]]:

@@ -214,24 +214,6 @@ class Alignment:
         left, right = (set(map(function_of, frames)) for frames in self.frames)
         return frozenset(left & right)
 
-    @functools.cached_property
-    def _counterparts(self) -> tuple[Mapping[str, set[str]], Mapping[str, set[str]]]:
-        """The functions of each side, with those of the other side that make the same values."""
-        found: tuple[dict[str, set[str]], ...] = collections.defaultdict(set), collections.defaultdict(set)
-        for pair in enumerate(self.matches[0]):
-            nodes = self.pair(*pair)
-            names = [next(iter(functions_around(node)), "") for node in nodes]
-            if min(pair) >= 0 and all(names) and nodes[0].name == nodes[1].name and not nodes[0].sketch.plain:
-                for side in (0, 1):
-                    found[side][names[side]].add(names[1 - side])
-        return found[0], found[1]
-
-    def unrelated(self, first: int, second: int) -> bool:
-        """True if the functions that make two values make the same values as others, but none that both make."""
-        names = [next(iter(functions_around(node)), "") for node in self.pair(first, second)]
-        partners = [known.get(name, set()) for known, name in zip(self._counterparts, names, strict=True)]
-        return all(partners) and names[1] not in partners[0] and names[0] not in partners[1]
-
     def innermost(self, frames: Iterable[Frame]) -> Frame | None:
         """Returns the first of some lines, innermost first, in a function that is not common; None if there is none."""
         return next((frame for frame in frames if function_of(frame) not in self.common), None)

@@ -324,8 +324,6 @@ class _Search:
         near = any(one == other for one, other in words)
         if left.around.backward != right.around.backward or not (shared or near):
             return 0.0
-        if not near and self._alignment.unrelated(first, second):
-            return 0.0
         return 4 * (left.name == right.name) + 2 * shared - abs(first - second) * 1e-6
 
     def _completed(self, pair: Divergence) -> Divergence:
