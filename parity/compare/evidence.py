@@ -371,7 +371,7 @@ def _infer_among(evidence: Evidence, without: tuple[set[str], set[str]]) -> Weig
 
     try:
         uses = functools.partial(_of_programs, evidence, state_fingerprints)
-        near = functools.partial(_near, evidence)
+        near = functools.partial(evidence.read, _near)
         return infer(reference, candidate, evidence.case.rules, uses, lambda: _order(evidence), near)
     except MapError as error:
         return error
@@ -423,10 +423,19 @@ def _order(evidence: Evidence) -> Order:
 
 
 def _near(evidence: Evidence) -> Near:
-    """Returns the operations that process each leaf, in the smallest of the programs that use the most leaves."""
-    sized = _of_programs(evidence, lambda side: (state_operations(side), side.operations.size)).values()
-    best = min(sized, key=lambda pair: (-len(pair[0][0]), pair[0][1]), default=(({}, 0), ({}, 0)))
-    return best[0][0], best[1][0]
+    """Returns the operations that process each leaf, in the smallest program that uses the most parameters."""
+
+    def rank(program: str) -> tuple[int, int]:
+        roles = [evidence.builds[0].leaves[path].role for path in counted[program][0]]
+        jaxpr = evidence.of_program(program).reference.traced.jaxpr
+        return -roles.count(Role.PARAMS), len(jaxpr.eqns)
+
+    counted = _of_programs(evidence, state_order)
+    with contextlib.suppress(SideError):  # the program's own case reports it
+        for program in sorted(counted, key=rank)[:1]:
+            left, right = evidence.of_program(program).sides
+            return left.read(state_operations), right.read(state_operations)
+    return {}, {}
 
 
 def _of_programs(evidence: Evidence, reader: Callable[[Side], T]) -> dict[str, tuple[T, T]]:

@@ -5,22 +5,14 @@ import dataclasses
 import functools
 import itertools
 import linecache
-import math
 import os
 import re
-import sys
 import sysconfig
 import textwrap
 from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-LARGEST = 1e300
-"""Larger whole numbers of a file may be beyond the range of floats."""
-COMMON = 10
-"""Whole numbers below this are written in too many places to show where one comes from."""
-CONSTRUCTORS = frozenset({"", ".__init__", ".__post_init__", ".setup"})
-"""Ends of the names of functions in which a class holds the constants of its objects."""
 ENGINE = f"{Path(__file__).parents[1]}{os.sep}"
 INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 LIBRARIES = ("site-packages", *INSTALLED)
@@ -134,13 +126,13 @@ def deciding_call(frames: Sequence[Frame]) -> Frame | None:
     for at, frame in enumerate(frames):
         nodes = list(ast.walk(statement(frame)))
         given = [node.value for node in nodes if isinstance(node, ast.keyword) and node.arg in passed]
-        names = (_names(nodes) & passed).union(*(_names(ast.walk(value)) for value in given))
+        names = (names_in(nodes) & passed).union(*(names_in(ast.walk(value)) for value in given))
         if passed and not names:
             return frame
-        inside = list(ast.walk(_around(frame, ast.FunctionDef)))
+        inside = list(ast.walk(around(frame, ast.FunctionDef)))
         for node in inside:
             if isinstance(node, ast.If | ast.IfExp) and (at == 0 or _holds(node, frame)):
-                names |= _names(ast.walk(node.test))
+                names |= names_in(ast.walk(node.test))
         passed = names & {node.arg for node in inside if isinstance(node, ast.arg)} - {"self"}
     return None
 
@@ -155,29 +147,12 @@ def giving_call(frames: Sequence[Frame]) -> Frame | None:
     return next((frame for inner, frame in calls if not _passes_on(frame, inner)), None)
 
 
-def given_at(
-    number: float | None, frames: Sequence[Frame], library: Sequence[Frame], known: Container[Frame]
-) -> str:
-    """Returns the call that gives the innermost line its constant and the line that holds it, as text.
-
-    Empty if they are not found, or if the innermost function holds it. Lines that are ``known`` are left out.
-    """
-    place = written(number, frames, library)
-    shown = [] if place is None or place in known else [f", set at {place}"]
-    outside = place is None or place.function not in {frame.function for frame in frames}
-    if outside and not library and number is not None and len(frames) > 1 and not holds(number, frames[0]):
-        made = _feeding(frames)[1]
-        call = made or giving_call(frames) or frames[1]
-        shown[:0] = [] if call in known else [f", {'made' if made else 'called'} at {call}"]
-    return "".join(shown)
-
-
 def _passes_on(frame: Frame, inner: Frame) -> bool:
     """True if a statement is a call that only passes parameters to parameters of the same names of an inner function.
 
     It may pass a dictionary of parameters, too.
     """
-    call, function = getattr(statement(frame), "value", None), _around(frame, ast.FunctionDef)
+    call, function = getattr(statement(frame), "value", None), around(frame, ast.FunctionDef)
     if not isinstance(call, ast.Call):
         return False
     given = [*call.args, *(each.value for each in call.keywords)]
@@ -185,17 +160,19 @@ def _passes_on(frame: Frame, inner: Frame) -> bool:
     held = [each.values if isinstance(each, ast.Dict) else [each] for each in given]
     plain = all(values and all(isinstance(one, ast.Name) for one in values) for values in held)
     stored = (node for node in ast.walk(function) if isinstance(getattr(node, "ctx", None), ast.Store))
-    kept = set(_parameters(function)) - {getattr(node, "id", "") for node in stored}
-    order = [each for each in _parameters(_around(inner, ast.FunctionDef)) if each in names]
+    kept = set(parameters_of(function)) - {getattr(node, "id", "") for node in stored}
+    order = [each for each in parameters_of(around(inner, ast.FunctionDef)) if each in names]
     return bool(names) and plain and kept.issuperset(names) and names == order
 
 
-def _parameters(function: ast.AST) -> list[str]:
+def parameters_of(function: ast.AST) -> list[str]:
+    """Returns the names of the parameters of a function; empty for another node."""
     arguments = getattr(function, "args", None)
     return [] if arguments is None else [each.arg for each in (*arguments.args, *arguments.kwonlyargs)]
 
 
-def _names(nodes: Iterable[ast.AST]) -> set[str]:
+def names_in(nodes: Iterable[ast.AST]) -> set[str]:
+    """Returns the names among nodes."""
     return {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
@@ -217,169 +194,6 @@ def together(one: Sequence[Frame], other: Sequence[Frame]) -> int:
         if (left.line, left.column) != (right.line, right.column):
             break
     return count
-
-
-def written(number: float | None, frames: Sequence[Frame], library: Sequence[Frame] = ()) -> Frame | None:
-    """Returns the line that holds a constant, such as a call that passes it or a default of its class.
-
-    Searches the innermost function, the fields and constructors of its class, then those of each caller, then the
-    fields, names and calls of the user's files near them that hold it under a name through which the innermost line may
-    get it. The result is None if the function itself holds the constant, or if several lines do. If none does, and the
-    function subtracts from one, it may be one minus another, such as the rate of a dropout.
-
-    Args:
-        frames: the user's lines on the call stack, innermost first.
-        library: the lines of libraries inside them.
-    """
-    if number is None or not frames:
-        return None
-    for value in (number, 1 - number) if any(map(_subtracts_from_one, (*library, frames[0]))) else (number,):
-        if abs(value) < COMMON and (2 * value).is_integer():
-            return None
-        for frame in frames:
-            for scope in dict.fromkeys(filter(None, (frame.function, frame.function.partition(".")[0]))):
-                if lines := list(_holding(value, frame, scope)):
-                    called = [line for line in lines if line.line == frame.line] or lines
-                    return called[0] if len(called) == 1 and scope != frames[0].function else None
-        names = _feeding(frames)[0].union(*map(words_of, frames))
-        if passed := set(_giving(abs(value), _near(frames), names)):
-            return passed.pop() if len(passed) == 1 else None
-    return None
-
-
-def _feeding(frames: Sequence[Frame]) -> tuple[set[str], Frame | None]:
-    """Returns the names and attributes through which the innermost line may get a value, over its callers.
-
-    Also returns the only line of its class that chooses an attribute that it reads, else the only call that makes its
-    object, if it gets one of the names.
-    """
-    found, made = set[str](), list[Frame]()
-    read = [statement(frames[0])]
-    for frame, outer in itertools.pairwise((*frames, Frame("", 0))):
-        names = _behind(frame, read)
-        function = _around(frame, ast.FunctionDef)
-        calls = [node for node in ast.walk(statement(outer)) if isinstance(node, ast.Call)]
-        own = [call for call in calls if _name(call.func) == getattr(function, "name", "")]
-        read = _arguments(own or calls, _parameters(function), names)
-        for line, call, order in _constructions(frame):
-            if values := _arguments([call], order, names):
-                found |= _behind(line, values)
-                made += [line] if frame is frames[0] else []
-        found |= names
-    own = {node.attr for node in ast.walk(statement(frames[0])) if isinstance(node, ast.Attribute)}
-    chosen = [line for line in assigned(frames[0], own) if _chooses(getattr(statement(line), "value", None))]
-    made = chosen or [line for line in made if line in frames[1:2]] or made
-    return found, made[0] if len(made) == 1 else None
-
-
-def _chooses(value: ast.AST | None) -> bool:
-    """True if an assigned value is computed, or read from something, without a call."""
-    nodes = [] if value is None else list(ast.walk(value))
-    called = any(isinstance(node, ast.Call) for node in nodes)
-    return not called and any(isinstance(node, ast.Attribute | ast.BinOp) for node in nodes)
-
-
-def _arguments(calls: Iterable[ast.Call], order: Sequence[str], names: Container[str]) -> list[ast.AST]:
-    """Returns the arguments of calls for those parameters, in their order, that have some names."""
-    order = [each for each in order if each != "self"]
-    given = [pair for call in calls for pair in zip(order, call.args, strict=False)]
-    given += [(each.arg, each.value) for call in calls for each in call.keywords]
-    return [value for name, value in given if name and name in names and name in order]
-
-
-def _constructions(frame: Frame) -> Iterator[tuple[Frame, ast.Call, list[str]]]:
-    """Yields the calls that make objects of the class of a method, with its parameters or fields in their order."""
-    owner = frame.function.partition(".")[0]
-    inside = [(node, scope) for node, scope in nodes_in(frame.file) if scope.startswith(owner)]
-    made = (
-        node for node, scope in inside if scope == f"{owner}.__init__" and isinstance(node, ast.FunctionDef)
-    )
-    fields = [
-        getattr(node.target, "id", "")
-        for node, scope in inside
-        if scope == owner and isinstance(node, ast.AnnAssign)
-    ]
-    order = next(map(_parameters, made), fields)
-    for file in _near([frame]) if order else ():
-        for node, scope in nodes_in(file):
-            if isinstance(node, ast.Call) and _name(node.func) == owner:
-                yield Frame(file, node.lineno, scope or "<module>"), node, order
-
-
-def _behind(frame: Frame, read: Iterable[ast.AST]) -> set[str]:
-    """Returns the names and attributes in some expressions, and in what its function or class assigns to them."""
-    names: set[str] = set()
-    waiting = list(read)
-    while waiting:
-        nodes = list(ast.walk(waiting.pop()))
-        fresh = _names(nodes) | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-        fresh -= names
-        names |= fresh
-        lines = {*assigned(frame, fresh), *named(frame, fresh)} if fresh else ()
-        waiting += [getattr(statement(line), "value", ast.Module([], [])) for line in lines]
-    return names
-
-
-def _near(frames: Sequence[Frame]) -> list[str]:
-    """Returns the user's files in the folders of some lines that are imported."""
-    folders = {Path(frame.file).parent for frame in frames}
-    files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
-    near = {file for file in files if is_users(file) and Path(file).parent in folders}
-    return sorted(near | {frame.file for frame in frames})
-
-
-def _giving(value: float, files: Sequence[str], names: Container[str]) -> Iterator[Frame]:
-    """Yields the lines of files that give a number to a field or name of some names.
-
-    So do keywords for a field of a class that is not called.
-    """
-    nodes = [(node, scope, file) for file in files for node, scope in nodes_in(file)]
-    fields = {
-        (scope, getattr(node.target, "id", "")) for node, scope, _ in nodes if isinstance(node, ast.AnnAssign)
-    }
-    called = {scope for node, scope, _ in nodes if getattr(node, "name", "") == "__call__"}
-    for node, scope, file in nodes:
-        given = []
-        if isinstance(node, ast.Call) and f"{_name(node.func)}.__call__" not in called:
-            given = [
-                (each.arg, each.value) for each in node.keywords if (_name(node.func), each.arg) in fields
-            ]
-        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            given = [(name, node.value) for name in _targets(node)]
-        for name, held in given:
-            if (name or "") in names and _is_number(held, value):
-                yield Frame(file, held.lineno, scope or "<module>")
-
-
-def _is_number(node: ast.AST, value: float) -> bool:
-    held = getattr(node, "value", None)
-    return isinstance(held, int | float) and abs(held) < LARGEST and math.isclose(held, value, rel_tol=1e-6)
-
-
-def holds(number: float, frame: Frame) -> bool:
-    """True if a function has a number, of either sign, among its lines."""
-    return any(True for _ in _holding(abs(number), frame, frame.function))
-
-
-def _subtracts_from_one(frame: Frame) -> bool:
-    return any(
-        isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.Sub)
-        and getattr(node.left, "value", None) == 1
-        and function == frame.function
-        for node, function in nodes_in(frame.file)
-    )
-
-
-def _holding(value: float, frame: Frame, scope: str) -> Iterator[Frame]:
-    """Yields the lines of a number in a function, or in the fields and constructors of a class, in a frame's file."""
-    for node, function in nodes_in(frame.file):
-        if not (isinstance(node, ast.Constant) and _is_number(node, value)):
-            continue
-        inside = f"{function}.".startswith(f"{scope}.")
-        made = function.removeprefix(scope).partition(".<locals>")[0] in CONSTRUCTORS
-        if inside and (scope == frame.function or made):
-            yield Frame(frame.file, node.lineno, function)
 
 
 @functools.lru_cache(maxsize=256)
@@ -405,12 +219,13 @@ def _alike(one: Frame, other: Frame) -> bool:
 
 def statement(frame: Frame) -> ast.AST:
     """Returns the innermost statement around a line, or the function that begins there; an empty module if unknown."""
-    return _around(frame, ast.stmt)
+    return around(frame, ast.stmt)
 
 
-def _around(frame: Frame, kind: Any) -> ast.AST:
-    around = [node for node in _nodes(frame.file, kind) if _holds(node, frame)]
-    return max(around, key=lambda node: node.lineno, default=ast.Module([], []))
+def around(frame: Frame, kind: Any) -> ast.AST:
+    """Returns the innermost node of a kind around a line; an empty module if there is none."""
+    found = [node for node in _nodes(frame.file, kind) if _holds(node, frame)]
+    return max(found, key=lambda node: node.lineno, default=ast.Module([], []))
 
 
 def _holds(node: Any, frame: Frame) -> bool:
@@ -452,8 +267,8 @@ def made_at(caller: Frame, inner: Frame) -> Frame | None:
         for node, scope in nodes_in(caller.file)
         if isinstance(node, ast.Call) and node.lineno == caller.line and scope.startswith(f"{name}.")
     ]
-    by_name = [each for each in calls if inner.function.rpartition(".")[2] == _name(each)]
-    if not all(map(_name, calls)):
+    by_name = [each for each in calls if inner.function.rpartition(".")[2] == last_name(each)]
+    if not all(map(last_name, calls)):
         return None
     called = {attribute for function in by_name or calls for attribute in _attributes(function, ast.Load)}
     made = assigned(caller, called)
@@ -479,7 +294,7 @@ def declaration(name: str, files: Iterable[str]) -> Frame | None:
             if isinstance(node, ast.Assign | ast.AnnAssign):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 declared = [each for target in targets for each in _attributes(target, ast.Store)]
-            elif isinstance(node, ast.Call) and _name(node.func) in ("param", "variable"):
+            elif isinstance(node, ast.Call) and last_name(node.func) in ("param", "variable"):
                 declared = [getattr(argument, "value", None) for argument in node.args]
             else:
                 continue
@@ -495,11 +310,12 @@ def named(frame: Frame, names: Container[str]) -> list[Frame]:
         Frame(frame.file, node.lineno, frame.function)
         for node in (*inside, *parsed(frame.file).body)
         if isinstance(node, ast.Assign) and node.lineno != frame.line
-        if any(name in names for name in _targets(node))
+        if any(name in names for name in targets(node))
     ]
 
 
-def _name(function: ast.expr) -> str:
+def last_name(function: ast.expr) -> str:
+    """Returns the last part of the name of a called function; empty if it has none."""
     return getattr(function, "attr", "") or getattr(function, "id", "")
 
 
@@ -522,18 +338,18 @@ def function_of(frame: Frame) -> tuple[str, str]:
     text = "".join(linecache.getlines(frame.file)[first - 1 : last])
     names = set(re.findall(r"\w+", text))
     assigned = [node for node in parsed(frame.file).body if isinstance(node, ast.Assign | ast.AnnAssign)]
-    values = [ast.unparse(node) for node in assigned if names & _targets(node)]
+    values = [ast.unparse(node) for node in assigned if names & targets(node)]
     return "; ".join(values) if text.strip() else frame.file.rpartition("/")[2], textwrap.dedent(text)
 
 
 def _span(frame: Frame) -> tuple[int, int]:
     """Returns the first and the last line of the innermost function around a line, or the line."""
-    function = _around(frame, ast.FunctionDef | ast.AsyncFunctionDef)
+    function = around(frame, ast.FunctionDef | ast.AsyncFunctionDef)
     return getattr(function, "lineno", frame.line), getattr(function, "end_lineno", frame.line)
 
 
 @functools.lru_cache(maxsize=4_096)
-def _targets(node: ast.AST) -> frozenset[str]:
+def targets(node: ast.AST) -> frozenset[str]:
     """Returns the names that a statement assigns."""
     names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
     return frozenset(each.id for each in names if isinstance(each.ctx, ast.Store))

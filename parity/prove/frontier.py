@@ -6,7 +6,8 @@ import math
 import re
 from collections.abc import Mapping
 
-from parity.ir.functions import given_at, origin
+from parity.ir.functions import origin
+from parity.ir.given import given_at
 from parity.ir.location import SourceLocation
 from parity.verdicts import SIDES, Doubt, Finding
 

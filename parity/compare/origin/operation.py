@@ -16,7 +16,8 @@ from parity.compare.origin.trace import Node, site
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
 from parity.ir.checks import COMPARISONS
-from parity.ir.functions import deciding_call, function_of, given_at, giving_call
+from parity.ir.functions import deciding_call, function_of, giving_call
+from parity.ir.given import given_at
 from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.ir.makers import table_makers
 from parity.prove.frontier import TABLE, number

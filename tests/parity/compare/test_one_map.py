@@ -18,13 +18,13 @@ B, D = 5, 4
 REPLICATED = jax.sharding.PartitionSpec()
 
 
-def build(name, leaves, programs):
+def build(name, leaves, programs, group="values"):
     """A model of square matrices; each program is a function of them in the order of ``leaves``."""
 
     def made(function):
         def run(state, inputs):
             out = function(inputs["x"], *(state["params"][leaf] for leaf in leaves))
-            return {"values": out if isinstance(out, dict) else {"out": out}}
+            return {group: out if isinstance(out, dict) else {"out": out}}
 
         return run
 
@@ -121,6 +121,38 @@ def test_leaves_are_paired_in_the_order_of_the_program_that_uses_most(program):
     pairs = {entry.reference[0]: entry.candidate[0] for entry in work.weights.entries}
     names = {"mean": "mean", "q": "z", "r": "y", "s": "x"}
     assert pairs == {f"params/{one}": f"params/{other}" for one, other in names.items()}
+
+
+@pytest.mark.parametrize("group", ["values", "gradients"])
+@pytest.mark.parametrize("looped", [False, True])
+def test_leaves_are_paired_by_the_operations_that_process_them_before_the_order_of_statements(looped, group):
+    """Also in a loop, and probed where the program returns gradients only."""
+
+    def waves(x, one, two):
+        side = jnp.sin(x @ one)
+        return side * jnp.exp(x @ two + 0.5)
+
+    def reordered(x, left, right):
+        main = jnp.exp(jnp.einsum("bd,de->eb", x, right).T + 0.5)
+        return main * jnp.sin(jnp.einsum("bd,de->eb", x, left).T)
+
+    def in_loop(function):
+        def run(x, *leaves):
+            def step(carry, _):
+                return carry + function(x, *leaves), None
+
+            return (
+                jax.lax.scan(step, jnp.zeros((B, D)), None, length=3)[0] if looped else function(x, *leaves)
+            )
+
+        return run
+
+    made = (("reference", ("a", "b"), waves), ("candidate", ("u", "v"), reordered))
+    sides = [build(name, leaves, {"forward": in_loop(each)}, group) for name, leaves, each in made]
+    result = outcome(*sides)
+    assert result.verdict == "passed", result.sentence()
+    tree = result.channels["tree"]
+    assert "2 guessed" in tree.detail and "probed" in tree.detail
 
 
 def test_one_rule_may_pair_several_leaves_one_to_one():

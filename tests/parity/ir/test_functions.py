@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.ir.functions import declaration, function_of, giving_call, set_outside, together, written
+from parity.ir.functions import declaration, function_of, giving_call, set_outside, together
+from parity.ir.given import written
 from parity.ir.location import Frame
 from parity.prove import prove
 
@@ -190,7 +191,7 @@ def started():
 def test_the_line_that_holds_a_constant_is_found(tmp_path, number, stack, line):
     path = tmp_path / "passed.py"
     path.write_text(f"{PASSED}\nHUGE = {'9' * 400}\n")
-    found = written(number, [Frame(str(path), at, name) for name, at in stack])
+    found, _ = written(number, [Frame(str(path), at, name) for name, at in stack])
     assert (found.line if found else None) == line
 
 
@@ -237,7 +238,7 @@ class Net:
 def test_the_line_of_a_constant_may_hold_one_minus_it(tmp_path, number, frames, line):
     file = tmp_path / "towers.py"
     file.write_text(HELD)
-    found = written(number, [Frame(str(file), at, function) for at, function in frames])
+    found, _ = written(number, [Frame(str(file), at, function) for at, function in frames])
     assert (found and found.line) == line
 
 

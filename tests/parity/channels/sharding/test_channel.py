@@ -1,6 +1,7 @@
 """The sharding channel: its oracle, its count of constraints, metadata changed by the program, compiled placements."""
 
 import functools
+import re
 import types
 
 import jax
@@ -183,6 +184,16 @@ def test_constraints_of_one_side_alone_are_a_program_outside_its_mesh():
         assert words.format("sharding constraints") in sentence and "outside its mesh or rules" in sentence
         side = "reference" if sides[0] is with_them else "candidate"
         assert f"the {side} constrains at tests/parity/channels/sharding/test_channel.py:" in sentence
+
+
+def twice(w, x):
+    return put(put(x, SPLIT, "fsdp4.tensor2-auto") + 1.0, SPLIT, "fsdp4.tensor2-auto")
+
+
+def test_a_constraint_in_a_helper_is_named_with_its_caller():
+    mesh = "fsdp4.tensor2-auto"
+    (sentence,) = sentences(side_of(twice, mesh), side_of(lambda w, x: put(x, SPLIT, mesh) + 1.0, mesh))
+    assert re.search(r"the reference constrains at \S+ in \S*put, called at \S+ in twice", sentence)
 
 
 def test_a_constraint_on_a_scalar_places_nothing():
