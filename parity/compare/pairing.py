@@ -29,6 +29,8 @@ SILENT = (
 
 PRODUCTS = names_of("convolution", "dot_general")
 MOVES = names_of("broadcast_in_dim", "convert", "reshape", "transpose")
+PLAIN = MOVES | PRODUCTS | names_of("add", "divide", "multiply", "subtract")
+"""Operations that do not distinguish leaves: queries are scaled, or keys."""
 MOST_VALUES = 64
 """Maximum number of values that a search for the operations that process a leaf visits."""
 
@@ -200,7 +202,10 @@ def state_order(side: Side) -> dict[str, int]:
 
 
 def state_operations(side: Side) -> dict[str, set[str]]:
-    """Returns ``{path: names}`` of the operations between each state leaf, or its product, and the next product."""
+    """Returns ``{path: names}`` of the operations between each state leaf, or its product, and the next product.
+
+    `PLAIN` ones are left out.
+    """
     readers, found = users(side.operations), {}
     for path, position in state_arguments(side).items():
         names, waiting = set[str](), [side.operations.body.parameters[position]]
@@ -214,7 +219,7 @@ def state_operations(side: Side) -> dict[str, set[str]]:
                 if op.form.kind is Kind.WHILE:
                     further = [region.parameters[place] for region in op.regions]
                     moves = True
-                names |= set() if product or moves else {op.name}
+                names |= set() if moves else {op.name} - PLAIN
                 bare.update(further if value in bare and moves else ())
                 waiting += [each for each in further if each not in waiting]
         found[path] = names

@@ -155,6 +155,30 @@ def test_leaves_are_paired_by_the_operations_that_process_them_before_the_order_
     assert "2 guessed" in tree.detail and "probed" in tree.detail
 
 
+def test_a_factor_on_either_of_two_leaves_does_not_pair_them_crosswise():
+    def of_first(x, one, two):
+        return jax.nn.softmax(jnp.einsum("bd,cd->bc", 0.5 * (x @ one), x @ two)) @ (x @ one)
+
+    def of_second(x, one, two):
+        return jax.nn.softmax(jnp.einsum("bd,cd->bc", x @ one, 0.5 * (x @ two))) @ (x @ one)
+
+    sides = [
+        build(name, leaves, {"forward": program})
+        for name, leaves, program in (
+            ("reference", ("a", "b"), of_first),
+            ("candidate", ("u", "v"), of_second),
+        )
+    ]
+    pairs = {
+        entry.reference[0]: entry.candidate[0]
+        for entry in Evidence.of(
+            Case(id="toy", reference=lambda: sides[0], candidate=lambda: sides[1], program="forward"),
+            Session(),
+        ).weights.entries
+    }
+    assert pairs == {"params/a": "params/u", "params/b": "params/v"}
+
+
 def test_one_rule_may_pair_several_leaves_one_to_one():
     rule = Rule(reference=("one", "two"), candidate=("b", "a"))
     programs = {"forward": forward}
