@@ -116,6 +116,10 @@ def find_divergences(
     """
     search = _Search(alignment)
     found = search.run(_first_results(alignment, failing, differing)) or search.run(failing)
+    if found and search.for_backward(found[0]):
+        ends = [each.ends for each in found]
+        first = search.run(_unused_losses(alignment))[:1]
+        found[:0] = [each for each in first if each.ends in ends or search.has_gradient(each)]
     alone = bool(found) and found[0].pair is None
     constant = bool(found) and found[0].has_other_constant()
     if not constant and any(search.for_backward(each) for each in (found if alone else found[:1])):
@@ -168,6 +172,28 @@ def _first_nan(alignment: Alignment, failing: Sequence[tuple[int, int]]) -> list
     return []
 
 
+def _unused_losses(alignment: Alignment) -> list[tuple[int, int]]:
+    """Returns the last number of each forward pass that is made and not used, if both sides have one that differs.
+
+    A program that returns gradients alone makes its loss for nothing, and differs first on the way to it.
+    """
+    found = []
+    for side, trace in enumerate(alignment.traces):
+        unused = (
+            at
+            for at in reversed(range(len(trace.nodes)))
+            if at not in trace.outputs
+            and not alignment.users(side, at)
+            and not (node := trace.nodes[at]).around.backward
+            and node.sketch.shape == ()
+            and node.sketch.epsilon
+            and alignment.matches[side][at] < 0
+        )
+        found.append(next(unused, None))
+    first, second = found
+    return [] if first is None or second is None else [(first, second)]
+
+
 def present(ends: Sequence[int | None]) -> list[tuple[int, int]]:
     """Returns side and number of the values that exist, given one of each side or None."""
     return [(side, at) for side, at in enumerate(ends) if at is not None]
@@ -210,17 +236,24 @@ class _Search:
         ends = self._ends(divergence)
         return divergence.kept or all(self._traces[side].nodes[at].around.backward for side, at in ends)
 
+    def has_gradient(self, divergence: Divergence) -> bool:
+        """True if the line of an operation of the forward pass is also one of the backward pass."""
+        lines = [site(self._traces[side].nodes[at]).own[:1] for side, at in present(divergence.ends)]
+        backward = (node for trace in self._traces for node in trace.nodes if node.around.backward)
+        return not self.for_backward(divergence) and any(site(node).own[:1] in lines for node in backward)
+
     def _ends(self, divergence: Divergence) -> list[tuple[int, int]]:
         return present(divergence.path[0] if divergence.path else divergence.ends)
 
     def _order(self, pair: Divergence) -> tuple:
-        """Returns the sort key: consequences last, then values of one side, then backward, then by progress.
+        """Returns the sort key: consequences and larger rounding last, then values of one side, then backward, then by progress.
 
         What one side computes alone may be another way to write what both do. A cast or a reordering that only one side
         has, parts of other sizes, and an argument, come after operations that compute. So does an operation that is
         only another form, and a mask whose opposite the other side uses.
         """
         follows = pair.place >= len(self._traces[0].nodes)
+        follows = follows or (pair.pair is not None and self._alignment.follows(*pair.pair))
         ends = self._ends(pair)
         nodes = [self._traces[side].nodes[at] for side, at in ends]
         alone = pair.pair is None or not GIVEN.isdisjoint(
