@@ -316,7 +316,7 @@ def _trip_cause(first: int | None, second: int | None) -> str:
 
 def _alone_cause(loop: Loop, side: str) -> str:
     if loop.provenance.label == "rng":
-        return f"random bits drawn by the {side} only"
+        return f"random bits that only the {side} draws, or draws in another shape or range"
     if loop.provenance.rematted:
         return (
             f"a whole scan recomputed: the checkpoint of the {side} is around the scan, not inside its body"

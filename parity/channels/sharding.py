@@ -30,6 +30,7 @@ NO_OP = "a program traced outside its mesh or rules, so that constraints are no-
 Constraints = Mapping[tuple[str, str], Sequence[Any]]
 """The equations of constraints by (array type, spec)."""
 REPEATED = "a constraint left out, or an activation rematerialised or unrolled, on one side only"
+LACKING = "a constraint left out, or an activation of another shape, on one side only"
 ELSEWHERE = "an activation put elsewhere, or not put back"
 OUTSIDE = "trace under jax.set_mesh, with the rules, and constrain on both sides"
 
@@ -184,11 +185,9 @@ def _constraint_findings(left: Constraints, right: Constraints) -> list[Finding]
         ]
         if texts[0] == texts[1]:
             continue
-        cause, next_step = NO_OP, OUTSIDE
-        if wanted and got:
-            cause = REPEATED if wanted.keys() == got.keys() else ELSEWHERE
-            next_step = "compare the constrain calls on both sides"
-        findings.append(_unlike(f"constraints on {array}", texts, cause, [next_step, *_more(wanted, got)]))
+        cause = REPEATED if wanted.keys() == got.keys() else ELSEWHERE if wanted and got else LACKING
+        steps = ["compare the constrain calls on both sides", *_more(wanted, got)]
+        findings.append(_unlike(f"constraints on {array}", texts, cause, steps))
     return sorted(findings, key=lambda finding: finding.cause == REPEATED)
 
 

@@ -75,13 +75,14 @@ def check_channels(cases: Iterable[Case]) -> None:
 def unused_in(report: Report) -> list[str]:
     """Returns a sentence for each waiver that accepted nothing in any case that it covers.
 
-    A waiver whose cases or channels were not run is not judged.
+    A waiver whose cases or channels were not run, or were skipped, is not judged.
     """
     used: dict[Waiver, bool] = {}
     for waiver in report.waivers:
         known = fnmatch.filter(CHANNELS, waiver.channel)
         for case in report.cases:
-            if known and case.channels.keys().isdisjoint(known):
+            ran = {name for name, channel in case.channels.items() if channel.verdict is not Verdict.SKIPPED}
+            if known and ran.isdisjoint(known):
                 continue
             used[waiver] = used.get(waiver, False) or any(
                 _accepts(waiver, case.id, name, finding)

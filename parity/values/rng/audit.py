@@ -7,7 +7,7 @@ from typing import Any
 
 from parity.ir.jaxprs import opened
 from parity.values.rng.demand import Demand
-from parity.values.rng.draws import Draw, Recorder
+from parity.values.rng.draws import FRAMES, Draw, Recorder
 from parity.verdicts import SIDES, Finding, expected_got, grouped, one_sided
 
 
@@ -111,6 +111,7 @@ def repeated_keys(audited: Audited, side: str, other: str) -> list[Finding]:
         count, keys = sum(entry[2] for entry in held), len(held)
         words = f"{count} draws from {keys} key{'s' * (keys > 1)}, such as {_hex(first.key)}"
         where, cause, next_step = _why(first, second)
+        words += f", made at {first.made}" if first.made else ""
         findings.append(
             Finding(
                 where=f"{where} of the {side}",
@@ -136,17 +137,29 @@ def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
     """Returns the place of two draws from one key, the cause of the repetition, and the next step."""
     where, kind = f"draw at {first.site}", _kind(first, second)
     if kind == second.equation:
-        where = f"draws at {first.site} and at {second.site}"
-        return where, "two places draw from one key", "split the key, or fold something of its own into each"
+        return _both_sites(first, second), "two places draw from one key", "split the key, or fold something of its own into each"
     if kind == "step":
         cause = f"the same key in steps {first.step} and {second.step}: the step is not folded into it"
-        return where, cause, "fold the step's number into the key, or return the advanced key in the state"
+        outer = "".join(f" < ... < {frame}" for frame in first.calls[FRAMES:][-1:])
+        return f"{where}{outer}", cause, "fold the step's number into the key, or return the advanced key in the state"
     if not isinstance(kind, int):
         cause = f"the same key for entries {first.lane} and {second.lane} of a batch of keys"
         return where, cause, "split the key before it is mapped over"
     (loop, left), (_, right) = first.iterations[kind], second.iterations[kind]
     cause = f"the same key in turns {left} and {right} of the loop at {loop}"
     return where, cause, "split the key over the loop's turns, or fold the turn's number into it"
+
+
+def _both_sites(first: Draw, second: Draw) -> str:
+    """Returns the places of two draws; if one line makes both, with the calls that differ."""
+    if first.site != second.site:
+        return f"draws at {first.site} and at {second.site}"
+    for one, other in zip(first.calls, second.calls, strict=False):
+        if one != other:
+            return f"draws at {first.calls[0]}, called at {one} and at {other}"
+        if one.column != other.column:
+            return f"draws at {first.calls[0]}, called twice at {one}"
+    return f"two draws at {first.site}"
 
 
 def _hex(key: Sequence[int]) -> str:

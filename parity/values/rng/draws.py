@@ -13,10 +13,12 @@ import numpy as np
 from parity.builds.tree import is_key
 from parity.ir.interpreter import Interpreter, Position
 from parity.ir.jaxprs import bind, bodies, opened
-from parity.ir.location import equation_source
+from parity.ir.location import Frame, equation_source
 from parity.values.rng.demand import DRAWS, Demand, draws_within
 
 FRAMES, THREEFRY = 3, "threefry2x32"
+MAKERS = frozenset({"random_fold_in", "random_seed", "random_split", "random_wrap"})
+"""Operations that make keys."""
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = np.uint32(0x1BD11BDA)
 """Constants of Threefry, JAX's default generator; to compile it takes as long as to derive thousands of keys here."""
@@ -28,7 +30,9 @@ class Draw:
 
     Args:
         shape, bits: shape of the result, width of an entry in bits.
-        site: source lines, innermost first.
+        site: innermost source lines.
+        calls: all source lines, innermost first.
+        made: the source line that makes the key; None if it is an argument.
         equation: position in the program, equal for all iterations of a loop.
         iterations: source of each loop around it, outermost first, and number of the iteration, from 0.
         lane: index of the key if an operation draws from several keys at once, as under ``vmap``.
@@ -45,6 +49,8 @@ class Draw:
     lane: int = 0
     step: int = 1
     again: bool = False
+    calls: tuple[Frame, ...] = ()
+    made: Frame | None = None
 
     @property
     def use(self) -> tuple:
@@ -67,6 +73,7 @@ class Recorder(Interpreter):
         self._demand, self._step = demand, step
         self.draws: list[Draw] = []
         self.unseen: list[str] = []
+        self._makers: dict[tuple[int, ...], tuple[Any, tuple[Any, ...]]] = {}
 
     def run(self, jaxpr: Any, arguments: Sequence[Any]) -> list[Any]:
         """Returns the required outputs of a closed program; arguments are flat, and None if not required."""
@@ -82,10 +89,16 @@ class Recorder(Interpreter):
             self.unseen.append(_site(equation, here.calls))
         if not self._demand.kept[here.place]:
             return [None] * len(equation.outvars)
-        function = ON_WORDS.get(equation.primitive.name)
+        name = equation.primitive.name
+        function = ON_WORDS.get(name)
         if function is not None and isinstance(keys := _words(inputs[0]), Words):
-            return [function(keys, *inputs[1:], **equation.params)]
-        return [*map(_words, bind(equation, [*map(_typed, inputs)]))]
+            results = [function(keys, *inputs[1:], **equation.params)]
+        else:
+            results = [*map(_words, bind(equation, [*map(_typed, inputs)]))]
+        if name in MAKERS and isinstance(results[0], Words):
+            for key in results[0].reshape(-1, results[0].shape[-1]).tolist():
+                self._makers.setdefault(tuple(key), (equation, here.calls))
+        return results
 
     def slice(self, value: Any, index: int, here: Position) -> Any:
         return None if value is None else (value if is_key(value) else np.asanyarray(value))[index]
@@ -97,11 +110,12 @@ class Recorder(Interpreter):
 
     def _record(self, equation: Any, keys: Any, here: Position) -> None:
         keys = jax.random.key_data(keys) if is_key(keys) else keys
-        words, params = np.asarray(keys).reshape(-1, keys.shape[-1]), equation.params
+        rows, params = np.asarray(keys).reshape(-1, keys.shape[-1]), equation.params
+        words = [tuple(row) for row in rows.tolist()]
         iterations = tuple((_site(loop).split(" < ")[0], index) for loop, index in here.iterations)
         self.draws += [
             Draw(
-                key=tuple(map(int, key)),
+                key=key,
                 shape=tuple(params.get("shape", equation.outvars[0].aval.shape)),
                 bits=params.get("bit_width", 32),
                 site=_site(equation, here.calls),
@@ -110,8 +124,10 @@ class Recorder(Interpreter):
                 lane=lane,
                 step=self._step,
                 again=here.backward,
+                calls=_lines(equation, here.calls),
+                made=next(iter(_lines(*maker)), None) if maker else None,
             )
-            for lane, key in enumerate(words)
+            for lane, (key, maker) in enumerate((key, self._makers.get(key)) for key in words)
         ]
 
 
@@ -172,8 +188,13 @@ ON_WORDS: dict[str, Callable[..., Any]] = {
 
 
 @functools.lru_cache(maxsize=4_096)
-def _site(equation: Any, calls: tuple[Any, ...] = ()) -> str:
-    """Returns the innermost source lines of an equation, preferably those of the user's files."""
+def _lines(equation: Any, calls: tuple[Any, ...] = ()) -> tuple[Frame, ...]:
+    """Returns the source lines of an equation, innermost first, preferably those of the user's files."""
     source = equation_source(equation, calls)
-    lines = source.own or source.frames
-    return " < ".join(map(str, lines[:FRAMES])) or (calls[0] if calls else equation).primitive.name
+    return tuple(source.own or source.frames)
+
+
+def _site(equation: Any, calls: tuple[Any, ...] = ()) -> str:
+    """Returns the innermost source lines of an equation as text."""
+    lines = _lines(equation, calls)[:FRAMES]
+    return " < ".join(map(str, lines)) or (calls[0] if calls else equation).primitive.name
