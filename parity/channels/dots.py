@@ -83,7 +83,11 @@ def _differs(left: TypedOp, right: TypedOp, count: int) -> Finding:
     elif left.kind == "dot":
         cause = "weights or activations in another compute dtype"
     found = origin(left.provenance.own, right.provenance.own)
-    users = [f", {found.how} at {line}" for line in found.lines] if found else ["", ""]
+    users = (
+        [f", {found.how} at {line}" for line in found.lines]
+        if found
+        else [_since(left, right), _since(right, left)]
+    )
     return Finding(
         where=f"{times(count)}{_named(left)} ({right.provenance.summary}{users[1]})",
         reference=left.types,
@@ -92,6 +96,18 @@ def _differs(left: TypedOp, right: TypedOp, count: int) -> Finding:
         next_step=f"reference: {left.provenance.summary}{users[0]}",
         doubts=(Doubt.HARMLESS,) if same else (),
     )
+
+
+def _since(one: TypedOp, other: TypedOp) -> str:
+    """Returns the line outside of an operation's function that gives its operand the type that the other lacks."""
+    begun = one.since.own[:1] if one.since else ()
+    if (
+        one.operands[0] == other.operands[0]
+        or not begun
+        or begun[0].named in [each.named for each in one.provenance.own[:1]]
+    ):
+        return ""
+    return f", {one.operands[0]} since {begun[0]}"
 
 
 def _alone(entries: Sequence[TypedOp], other: Sequence[TypedOp], side: str) -> Iterator[Finding]:

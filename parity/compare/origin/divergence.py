@@ -246,7 +246,7 @@ class _Search:
         return present(divergence.path[0] if divergence.path else divergence.ends)
 
     def _order(self, pair: Divergence) -> tuple:
-        """Returns the sort key: consequences and larger rounding last, then values of one side, then backward, then by progress.
+        """Returns the sort key: consequences and rounding last, then values of one side, then backward, then progress.
 
         What one side computes alone may be another way to write what both do. A cast or a reordering that only one side
         has, parts of other sizes, and an argument, come after operations that compute. So does an operation that is

@@ -307,11 +307,11 @@ class _Entry:
             return f", called at {call}"
         if not self.is_alone:
             return ""
-        others = len({node.name for node in self._nodes if node}) > 1 and all(
-            len(each) > 1 for each in stacks
-        )
+        one_sided = self._divergence.pair is None
+        others = one_sided or len({node.name for node in self._nodes if node}) > 1
+        have_callers = all(len(each) > 1 for each in ([own] if one_sided else stacks))
         source = self._sources[side]
-        caller = (giving_call(own) or own[1]) if others else None
+        caller = (giving_call(own) or own[1]) if others and have_callers else None
         if caller and source and any(frame.function.startswith(WITH_MODES) for frame in source.library):
             functions = (frame for frame in own[1:] if "." not in frame.function.replace(".<locals>.", ""))
             caller = next(functions, caller)

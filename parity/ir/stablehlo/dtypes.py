@@ -42,6 +42,7 @@ class TypedOp:
         kind: a value of ``SENSITIVE``, or ``OUTER``.
         precision: requested precision of a dot or convolution, such as ``HIGHEST`` or an algorithm; empty for the
             default.
+        since: source of the conversion that gives its first operand this type; None if an argument has it.
     """
 
     kind: str
@@ -50,6 +51,7 @@ class TypedOp:
     sizes: tuple[int, ...]
     provenance: SourceLocation
     precision: str = ""
+    since: SourceLocation | None = None
 
     @property
     def types(self) -> str:
@@ -65,12 +67,20 @@ def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
     """
     program, found = read_program(lowered), []
     constants: set[int] = set()
+    begun: dict[int, Op] = {}  # value -> the conversion that gives it its type
     with program.module_op.context:
         for op in program.body.walk():
             if not op.regions and constants.issuperset(op.operands):
                 constants.update(op.results)
+            if op.name == "stablehlo.convert":
+                begun[op.results[0]] = op
+            elif before := [begun[value] for value in op.operands if value in begun]:
+                same = (each for each in before if each.form.elements[0] == op.form.elements[0])
+                if (first := next(same, None)) is not None:
+                    begun |= dict.fromkeys(op.results, first)
             if op.name in SENSITIVE and (typed := _typed(op, constants)) is not None:
-                found.append(typed)
+                first = begun.get(op.operands[0])
+                found.append(dataclasses.replace(typed, since=inlined_source(first)) if first else typed)
     return tuple(found)
 
 

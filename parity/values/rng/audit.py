@@ -137,11 +137,19 @@ def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
     """Returns the place of two draws from one key, the cause of the repetition, and the next step."""
     where, kind = f"draw at {first.site}", _kind(first, second)
     if kind == second.equation:
-        return _both_sites(first, second), "two places draw from one key", "split the key, or fold something of its own into each"
+        return (
+            _both_sites(first, second),
+            "two places draw from one key",
+            "split the key, or fold something of its own into each",
+        )
     if kind == "step":
         cause = f"the same key in steps {first.step} and {second.step}: the step is not folded into it"
         outer = "".join(f" < ... < {frame}" for frame in first.calls[FRAMES:][-1:])
-        return f"{where}{outer}", cause, "fold the step's number into the key, or return the advanced key in the state"
+        return (
+            f"{where}{outer}",
+            cause,
+            "fold the step's number into the key, or return the advanced key in the state",
+        )
     if not isinstance(kind, int):
         cause = f"the same key for entries {first.lane} and {second.lane} of a batch of keys"
         return where, cause, "split the key before it is mapped over"
