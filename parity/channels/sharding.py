@@ -30,7 +30,7 @@ NO_OP = "a program traced outside its mesh or rules, so that constraints are no-
 Constraints = Mapping[tuple[str, str], Sequence[Any]]
 """The equations of constraints by (array type, spec)."""
 REPEATED = "a constraint left out, or an activation rematerialised or unrolled, on one side only"
-LACKING = "a constraint left out, or an activation of another shape, on one side only"
+LACKING = "a constraint left out, or code traced outside its mesh or rules, on one side only"
 ELSEWHERE = "an activation put elsewhere, or not put back"
 OUTSIDE = "trace under jax.set_mesh, with the rules, and constrain on both sides"
 

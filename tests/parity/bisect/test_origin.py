@@ -378,3 +378,36 @@ class NotReversed(Stopping):
 def test_a_gradient_that_is_stopped_beside_a_backward_rule_is_no_cause(other, function):
     finding, blamed = first(Custom().slope, other().slope, W, X)
     assert function in blamed and "stop_gradient" not in finding.sentence, finding.sentence
+
+
+class Objective:
+    """A loss whose gradient alone is returned; ``term`` is added with a sign and a weight."""
+
+    def slope(self, w, x):
+        return jax.grad(self.loss)(w, x)
+
+    def loss(self, w, x):
+        made = jnp.tanh(x @ w)
+        return self.joined(jnp.mean(jnp.square(made)), self.entropy(made))
+
+    def joined(self, fit, term):
+        return fit - 0.3 * term
+
+    def entropy(self, made):
+        logs = jax.nn.log_softmax(made)
+        return -jnp.mean(jnp.sum(jnp.exp(logs) * logs, axis=-1))
+
+
+class AddsTheTerm(Objective):
+    def joined(self, fit, term):
+        return fit + 0.3 * term
+
+    def entropy(self, made):
+        """Does what `Objective.entropy` does, in other words."""
+        logs = made - jax.nn.logsumexp(made, axis=-1, keepdims=True)
+        return jnp.mean(-jnp.sum(jnp.exp(logs) * logs, axis=-1))
+
+
+def test_a_program_that_returns_gradients_alone_differs_first_on_the_way_to_its_loss():
+    finding, blamed = first(Objective().slope, AddsTheTerm().slope, W, X)
+    assert blamed == ["Objective.joined", "AddsTheTerm.joined"] and "forward" in finding.sentence

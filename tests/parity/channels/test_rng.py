@@ -1,6 +1,7 @@
 """The audit of random keys: the definition of a second use, and its findings."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 
@@ -69,7 +70,35 @@ def test_one_key_for_all_iterations_is_named_with_the_loop():
 def test_two_places_with_one_key():
     found = audited(lambda x, key: drop(drop(x, key), key), X, KEY)
     (finding,) = repeated_keys(found, "reference", "")
-    assert finding.cause == "two places draw from one key" and finding.where.count(" in drop < ") == 2
+    assert finding.cause == "two places draw from one key"
+    assert re.search(r"in drop, called twice at \S+ in test_two_places", finding.where)
+
+
+def inner(x, key):
+    return drop(x, key)
+
+
+def layer(x, key):
+    return inner(x, key)
+
+
+def twice(x, key):
+    key, _ = jax.random.split(key)
+    x = layer(x, key)
+    return layer(x, key)
+
+
+def test_two_draws_of_one_line_name_the_calls_that_differ_and_the_maker_of_the_key():
+    (finding,) = repeated_keys(audited(twice, X, KEY), "candidate", "")
+    made, one, other = (f"test_rng.py:{twice.__code__.co_firstlineno + line} in twice" for line in (1, 2, 3))
+    assert finding.where.count(" in ") == 3 and one in finding.where and other in finding.where
+    assert finding.candidate.endswith(made)
+
+
+def test_a_key_of_each_step_is_named_with_the_function_that_begins_the_step():
+    found = audited(lambda x, key: (twice(x, key), key), X, KEY, feedback={1: 1}, steps=2)
+    steps = [each for each in repeated_keys(found, "candidate", "") if "steps" in each.cause]
+    assert steps and all(re.search(r" < \.\.\. < \S+ in test_a_key_of_each", each.where) for each in steps)
 
 
 def test_a_batch_of_equal_keys():

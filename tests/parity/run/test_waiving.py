@@ -102,6 +102,12 @@ def test_a_waiver_that_matches_nothing_is_named():
     assert sentence.startswith("a waiver matches nothing: case mlp/*, channel *, where zz (long gone)")
 
 
+def test_a_waiver_of_a_channel_that_was_skipped_is_not_judged():
+    waiver = Waiver(channel="loops", reason="unrolled")
+    skipped = {"tree": ChannelResult(verdict=Verdict.FAILED), "loops": ChannelResult(verdict=Verdict.SKIPPED)}
+    assert unused([result("mlp/grad@single", (waiver,), skipped)], (waiver,)) == []
+
+
 def test_a_case_has_the_waivers_that_concern_it_or_no_case():
     """One of another case is not judged without that case; one of no case may be mistyped."""
     own, other, mistyped = (

@@ -1,5 +1,7 @@
 """Dots that request a different precision or algorithm, which a CPU computes with equal bits."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -49,6 +51,22 @@ def test_another_formula_is_no_matter_of_types(reference, candidate, kinds):
     found = compare_dots(*(read_dtypes(jax.jit(side).lower(x)) for side in (reference, candidate)))
     assert [finding.where.partition(" ")[0] for finding in found.findings] == kinds
     assert {finding.doubts for finding in found.findings} <= {(Doubt.HARMLESS,)}
+
+
+def _narrow(x):
+    return x.astype("bfloat16")
+
+
+def _total(x):
+    return jnp.exp(x)
+
+
+def test_the_line_that_gives_an_operand_its_type_is_named_beside_its_use():
+    sides = (
+        jax.jit(lambda x, cast=cast: _total(-cast(x))).lower(jnp.ones((3, 4))) for cast in (jnp.sin, _narrow)
+    )
+    (finding,) = compare_dots(*map(read_dtypes, sides)).findings
+    assert re.search(r" in _total, bf16 since \S+ in _narrow\)", finding.where), finding.where
 
 
 def test_outer_products_in_other_types_differ():
