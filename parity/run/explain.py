@@ -33,6 +33,8 @@ NEXT: Mapping[str, str] = {
     **dict.fromkeys(("sharding", "loops", "collectives", "memory"), "parity inspect {case}"),
 }
 """The next command by channel; `parity bisect` for others, and the traceback for an error."""
+CONSEQUENCE = "a consequence of the difference above; else a wrong guess of the weight map"
+"""Cause of a doubtful guess of the weight map that comes after another difference."""
 LISTED = 3
 NEEDED, CHANNELS, FURTHER = range(3)
 """Ranks of the parts of a cause: all that is needed is in the first line, of the others what fits."""
@@ -248,7 +250,10 @@ def _rest(held: Sequence[ChannelResult], first: ChannelResult, cause: Finding | 
     for channel in held:
         if channel is not first:
             lines.append(f"  {channel.name} {channel.verdict}: {channel.detail}")
-            lines += [f"    {line}" for line in by_kind(channel.findings)]
+            findings: Sequence[Finding] = channel.findings
+            if channel is _guess(held):
+                findings = [dataclasses.replace(one, cause=CONSEQUENCE) for one in findings]
+            lines += [f"    {line}" for line in by_kind(findings)]
     return lines
 
 

@@ -314,6 +314,8 @@ def test_other_types_and_other_leaves_come_before_operations():
     doubted = dataclasses.replace(finding(4), doubts=(Doubt.GUESS,), leaf="w")
     guess = dataclasses.replace(tree, findings=(doubted,))
     assert "program differs: leaf7: " in first_line(VALUES, PROGRAM, guess)
+    behind = findings_text(result("failed", channels={one.name: one for one in (VALUES, PROGRAM, guess)}))
+    assert "a consequence of the difference above; else a wrong guess" in behind
     initial = dataclasses.replace(finding(), leaf="w")
     rng = ChannelResult(name="rng", verdict=Verdict.FAILED, findings=(initial,))
     assert "tree failed: leaf4: " in first_line(VALUES, PROGRAM, guess, rng)  # two doubts of one pairing
