@@ -33,18 +33,16 @@ def command() -> None:
     raise typer.Exit(USAGE if any(check.needed for check in checks) else PARITY)
 
 
-def diagnose(resources: "Resources | None" = None) -> list[Check]:
+def diagnose(resources: "Resources") -> list[Check]:
     """Returns versions, devices, backends and limits of a run, each with a remedy if it is missing."""
     import jax
 
     from parity.compare.backends.aot import missing_compiler
-    from parity.compare.backends.compiler import Resources
     from parity.compare.backends.environment import DEVICES, PACKAGES, version
     from parity.compare.backends.registry import known_backends
     from parity.compare.backends.workers import GIB
     from parity.run.verdict_cache import folder
 
-    resources = resources or Resources()
     remedies = {"libtpu": f"{missing_compiler()} brings the TPU compiler, which aot:TOPOLOGY needs"}
     checks = []
     for package in PACKAGES:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import typer
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -43,13 +42,8 @@ class Terminal(Listener):
         earlier: reports that forms compare with, the oldest first.
     """
 
-    def __init__(
-        self,
-        files: Mapping[str, Path] | None = None,
-        earlier: Sequence[Report] = (),
-        screen: Console | None = None,
-    ):
-        self._files, self._earlier, self._screen = files or {}, earlier, screen or console()
+    def __init__(self, files: Mapping[str, Path] | None = None, earlier: Sequence[Report] = ()):
+        self._files, self._earlier, self._screen = files or {}, earlier, console()
         self.unwritten: list[str] = []
         self._total, self._done = 0, 0
         self._bar = Progress(

@@ -90,13 +90,6 @@ class Proof:
         """Returns the findings that may not rest on numbers, with the reasons."""
         return {entry.finding(): reason for entry in self.frontier if (reason := grade(entry))}
 
-    def sentence(self) -> str:
-        """Returns the outcome and the first difference as one sentence."""
-        first = (
-            "" if self.proved or not self.frontier else f"; first difference {self.frontier[0].sentence()}"
-        )
-        return f"{self.outcome()}{first}"
-
     def outcome(self) -> str:
         """Returns the outcome as text."""
         scope = ""

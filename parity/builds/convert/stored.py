@@ -91,9 +91,8 @@ def _restored(item: Path) -> tuple[Any, str]:
     try:
         with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
             found: Any = checkpointer.metadata(item)
-            found = getattr(found, "item_metadata", found)
-            tree = getattr(found, "tree", found)
-            how = jax.tree.map(lambda leaf: ocp.RestoreArgs(restore_type=np.ndarray), tree)
+            as_numpy = ocp.RestoreArgs(restore_type=np.ndarray)
+            how = jax.tree.map(lambda leaf: as_numpy, found.item_metadata.tree)
             return checkpointer.restore(item, args=ocp.args.PyTreeRestore(restore_args=how)), ""
     except Exception as error:  # Orbax and TensorStore raise errors of many types for a damaged file
         return None, f"{type(error).__name__}: {one_line(error)}"

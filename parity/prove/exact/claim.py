@@ -90,7 +90,7 @@ def equal(
     if difference:
         return ended(proved=False, difference=difference)
     within = [f"{name} is in [{low}, {high})" for name, (low, high) in sorted(relation.ranges.items())]
-    undefined = algebra.definedness.all_undefined(algebra.assumed)
+    undefined = set().union(*map(algebra.definedness.undefined, algebra.assumed))
     defined = sorted({f"{words(terms, term)} is defined" for term in undefined})
     return ended(proved=True, assumptions=(*within, *defined, *sorted(algebra.thresholds)))
 

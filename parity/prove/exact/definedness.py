@@ -1,7 +1,6 @@
 """Terms that are defined for all inputs: ``0 * x`` is zero only if x is a number."""
 
 import enum
-from collections.abc import Iterable
 from typing import Any
 
 from parity.ir.stablehlo.operations import FUNCTIONS
@@ -30,10 +29,6 @@ class Definedness:
         self.terms = terms
         self._undefined: list[frozenset[int]] = []
         self._signs: dict[int, Sign] = {}
-
-    def all_undefined(self, wanted: Iterable[int]) -> set[int]:
-        """Returns the union of `undefined` over all terms."""
-        return set().union(*map(self.undefined, wanted))
 
     def undefined(self, term: int) -> frozenset[int]:
         """Returns the subterms of a term, including itself, that may have no value if their arguments have."""

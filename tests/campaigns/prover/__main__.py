@@ -42,7 +42,7 @@ def _twins() -> int:
     failures = 0
     for twins in twin_samples():
         proof = prove(twins.reference, twins.candidate, arguments=twins.arguments, results=twins.results)
-        print(f"twins {twins.name}: {proof.sentence()}, {proof.seconds * 1e3:.0f} ms")
+        print(f"twins {twins.name}: {proof.outcome()}, {proof.seconds * 1e3:.0f} ms")
         failures += not proof.proved
     return failures
 
@@ -104,7 +104,7 @@ def _variants(options: argparse.Namespace) -> int:
             made += 1
             if not proof.proved:
                 failures += 1
-                print(f"FALSE ALARM on {sample.name} with {variant.edits}: {proof.sentence()}")
+                print(f"FALSE ALARM on {sample.name} with {variant.edits}: {proof.outcome()}")
     print(f"benign variants: {made} made, {made - failures} proved")
     return failures
 

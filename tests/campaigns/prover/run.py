@@ -173,7 +173,7 @@ def cost_of_layers(layers: int) -> Cost:
     arguments, results = [(k, k) for k in range(3 * layers + 1)], [(k, k) for k in range(3 * layers)]
     started = time.perf_counter()
     proof = prove(lowered, lowered, arguments=arguments, results=results)
-    assert proof.proved, proof.sentence()
+    assert proof.proved, proof.outcome()
     return Cost(layers=layers, operations=sum(proof.operations), seconds=time.perf_counter() - started)
 
 

@@ -32,7 +32,7 @@ def test_moves_of_the_weight_map_are_proved_by_a_named_rule(name):
     layout = LAYOUTS[name]
     left, right = lowered(layout.left, layout.shapes), lowered(layout.right, (layout.whole,))
     proof = prove(left, right, arguments=[(0, 0)], results=[(0, 0)], alone=moves(layout))
-    assert proof.rung is layout.rung, proof.sentence()
+    assert proof.rung is layout.rung, proof.outcome()
     assert {"moved-weights", "turned-weights"} & set(proof.rules) and not proof.same_program
     turned = prove(right, left, arguments=[(0, 0)], results=[(0, 0)], alone=moves(layout, side=1))
     assert turned.rung is layout.rung, turned.sentence()
@@ -76,7 +76,7 @@ def test_gradients_are_moved_too(name):
         proof = prove(
             reference, candidate, arguments=[(0, 0)], results=[(0, 0)], alone=moves(layout, gradients=True)
         )
-        assert (proof.rung is not Verdict.UNPROVED) is same, proof.sentence()
+        assert (proof.rung is not Verdict.UNPROVED) is same, proof.outcome()
         assert same or any(entry.where == "result gradient of w" for entry in proof.frontier)
 
 

@@ -537,7 +537,7 @@ def test_what_one_compiler_knows_and_computes_is_not_what_a_program_computes(che
     if name != "exclusive or of tables" or jax.__version_info__ < (0, 12):  # JAX 0.12 computes equal bits
         assert _bits(one, x) != _bits(other, x), "the pair tests nothing"
     proof = check(one, other, (x,))
-    assert not proof.proved, proof.sentence()
+    assert not proof.proved, proof.outcome()
 
 
 def _loop(step):
@@ -572,7 +572,7 @@ def test_a_float_computed_outside_of_a_loop_or_branch_is_another_one(check, name
     if name not in ("loop", "carry") or jax.__version_info__ < (0, 12):  # JAX 0.12 computes equal bits
         assert bits[0] != bits[1], "the pair tests nothing"
     proof = check(*BORDERS[name], (x, y))
-    assert not proof.proved, proof.sentence()
+    assert not proof.proved, proof.outcome()
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=["f32", "bf16"])
@@ -582,7 +582,7 @@ def test_no_pair_that_differs_is_proved(check, name, dtype):
     x = jax.ShapeDtypeStruct((4, 6), dtype)
     sides = (lambda x, y, run=run: (run(x, y), x + y) for run in (one, other))  # both inputs are read
     proof = check(*sides, (x, x))
-    assert not proof.proved, proof.sentence()
+    assert not proof.proved, proof.outcome()
 
 
 def test_a_product_with_a_known_small_number_keeps_its_bits(check):
@@ -608,7 +608,7 @@ def test_the_order_of_factors_counts_behind_what_vanishes(check, hide):
     x = jax.ShapeDtypeStruct((4, 6), jnp.float32)
     assert check(added(False), added(False), (x, x)).proved
     proof = check(added(False), added(True), (x, x))
-    assert not proof.proved, proof.sentence()
+    assert not proof.proved, proof.outcome()
 
 
 VANISHING = {
@@ -638,7 +638,7 @@ def test_a_unit_axis_counts_behind_what_vanishes(check, name):
     reads = [lambda x, y, move=move: VANISHING[name](move(x)) * y[:, None] for move in (one, other)]
     assert check(reads[0], reads[0], (x, y)).proved
     proof = check(*reads, (x, y))
-    assert not proof.proved, proof.sentence()
+    assert not proof.proved, proof.outcome()
     back = [lambda x, y, move=move: move(VANISHING[name](one(x))[:, 0]) * y[:, None] for move in (one, other)]
     assert not check(*back, (x, y)).proved
 

@@ -16,7 +16,7 @@ from parity.verdicts import Verdict
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
 def test_pair(pair: Pair):
     result = campaign_run.prove_pair(pair)
-    assert result.rung is pair.rung, result.sentence()
+    assert result.rung is pair.rung, result.outcome()
     assert result.proved == (pair.rung is Verdict.PROVED) == (not result.frontier)
     for finding in result.findings():
         assert finding.sentence()

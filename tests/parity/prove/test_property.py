@@ -76,7 +76,7 @@ def test_benign_variants_are_proved(steps, seed):
     lowered = _lower(steps)
     variant = make_variant(lowered, random.Random(seed))
     proof = prove(lowered, variant.module, arguments=variant.arguments, results=variant.results)
-    assert proof.proved, (variant.edits, proof.sentence())
+    assert proof.proved, (variant.edits, proof.outcome())
 
 
 @pytest.mark.long

@@ -46,11 +46,11 @@ def test_the_list_is_long_and_reasons_are_for_its_entries():
 @pytest.mark.parametrize("rewrite", REWRITES, ids=lambda rewrite: rewrite.name)
 def test_a_rewrite_is_proved_or_has_a_reason(rewrite):
     _, _, proof = rewrite.prove()
-    assert (proof.rung is Verdict.UNPROVED) == (rewrite.name in REASONS), proof.sentence()
+    assert (proof.rung is Verdict.UNPROVED) == (rewrite.name in REASONS), proof.outcome()
     if proof.rung is Verdict.PROVED:
         assert set(proof.rules) <= EXACT
     if proof.rung is Verdict.REORDERED:
-        assert not proof.rules or set(proof.rules) - EXACT | SWAPS & set(proof.rules), proof.sentence()
+        assert not proof.rules or set(proof.rules) - EXACT | SWAPS & set(proof.rules), proof.outcome()
 
 
 @pytest.mark.parametrize("step", STEPS[::3], ids=lambda step: step.name)

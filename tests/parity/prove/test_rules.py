@@ -41,9 +41,9 @@ NORM = ({"bias": jnp.ones(8), "scale": jnp.ones(8)}, jnp.ones((2, 5, 8)))
 @pytest.mark.parametrize("derive", [lambda run: run, _summed], ids=["forward", "gradient"])
 def test_the_layer_norm_of_linen_is_that_of_nnx(check, derive):
     proof = check(derive(_linen), derive(_nnx), NORM)
-    assert (proof.rung, proof.same_program) == (Verdict.PROVED, False), proof.sentence()
+    assert (proof.rung, proof.same_program) == (Verdict.PROVED, False), proof.outcome()
     assert "moves" in proof.rules and min(proof.rules.values()) > 0
-    assert proof.sentence().startswith(f"the same values (rules: {', '.join(proof.rules)}; ")
+    assert proof.outcome().startswith(f"the same values (rules: {', '.join(proof.rules)}; ")
     assert proof.frontier == proof.unequal_results == ()
 
 
@@ -58,13 +58,13 @@ def test_another_epsilon_is_the_first_difference_and_not_the_reshape(check):
     proof = check(_linen, other, NORM)
     assert proof.rung is Verdict.UNPROVED and not proof.rules
     assert [entry.where for entry in proof.frontier] == ["stablehlo.add"], proof.frontier
-    assert "1e-06 against 1e-05" in proof.sentence()
+    assert "1e-06 against 1e-05" in proof.frontier[0].sentence()
 
 
 def test_one_program_needs_no_rule(check):
     proof = check(_linen, _linen, NORM)
     assert (proof.proved, proof.same_program, proof.rules) == (True, True, {})
-    assert "rules" not in proof.sentence()
+    assert "rules" not in proof.outcome()
 
 
 def test_no_rule_is_tried_if_arguments_differ(check):
@@ -90,7 +90,7 @@ ATTACKING = {rule.attacked_by for rule in RULES.values()}
 def test_a_condition_missed_by_one_is_never_proved(step, kind):
     derive = gradient if kind == "gradient" else lambda run: run
     *_, proof = compare(derive(step.one), derive(step.miss))
-    assert proof.rung is Verdict.UNPROVED, proof.sentence()
+    assert proof.rung is Verdict.UNPROVED, proof.outcome()
 
 
 def test_every_rule_says_what_it_does():
@@ -212,7 +212,7 @@ NEAR = {
 def test_nearly_equal_programs_are_never_proved(check, name):
     one, other = NEAR[name]
     proof = check(one, other, (jnp.ones((4, 6)), jnp.ones((4, 6), jnp.int32)))
-    assert proof.rung is Verdict.UNPROVED, proof.sentence()
+    assert proof.rung is Verdict.UNPROVED, proof.outcome()
 
 
 def _comparison(order):
@@ -249,7 +249,7 @@ def test_a_value_written_in_two_ways_on_one_side_only_is_reordered(check):
 
     inputs = jnp.ones((4, 4)), jnp.ones((4, 4))
     proof = check(lambda x, y: run(x, y, "alike"), lambda x, y: run(x, y, "otherwise"), inputs)
-    assert proof.rung is Verdict.REORDERED and proof.frontier, proof.sentence()
+    assert proof.rung is Verdict.REORDERED and proof.frontier, proof.outcome()
     assert check(
         lambda x, y: run(x, y, "otherwise"), lambda x, y: run(x, y, "otherwise"), inputs
     ).same_program
@@ -308,9 +308,9 @@ def test_decisions_do_not_depend_on_printing(side, monkeypatch):
 def test_the_number_of_differing_places_is_reported(check):
     x = jnp.ones((3, 4))
     proof = check(lambda a: (jnp.sin(a), jnp.exp(a)), lambda a: (jnp.cos(a), jnp.tanh(a)), (x,))
-    assert len(proof.frontier) == 2 and proof.sentence().count("; 2 places differ; first difference ")
+    assert len(proof.frontier) == 2 and proof.outcome().endswith("; 2 places differ")
     proof = check(lambda a: jnp.sin(jnp.sin(a)), lambda a: jnp.sin(jnp.cos(a)), (x,))
-    assert len(proof.frontier) == 1 and "places differ" not in proof.sentence()
+    assert len(proof.frontier) == 1 and "places differ" not in proof.outcome()
 
 
 def test_operations_inside_a_reducer_that_rules_remove_are_no_values(check):
@@ -318,7 +318,7 @@ def test_operations_inside_a_reducer_that_rules_remove_are_no_values(check):
     one = lambda x: jnp.where(jnp.all((x > 0)[None], 0), jnp.sum(x[None], 0), 0.5 * x)  # noqa: E731
     other = lambda x: jnp.where(x > 0, jnp.sum(x[None], 0), 0.5 * x)  # noqa: E731
     proof = check(one, other, (jnp.ones((3, 8)),))
-    assert proof.proved and "sum-of-one" in proof.rules, proof.sentence()
+    assert proof.proved and "sum-of-one" in proof.rules, proof.outcome()
 
 
 def test_a_conjunction_of_integers_keeps_its_initial_value(check):

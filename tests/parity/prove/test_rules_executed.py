@@ -105,7 +105,7 @@ def test_rules_about_whole_functions_keep_the_bits(check, rule, derive):
         )
     inputs = _wild((8, 6), 1), _wild((8, 6), 2)
     proof = check(left, right, inputs)
-    assert proof.proved, proof.sentence()
+    assert proof.proved, proof.outcome()
     for level in LEVELS:
         reference, candidate = (_bits(run, inputs, level) for run in (left, right))
         assert same_numbers(reference, candidate), level

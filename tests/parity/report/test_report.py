@@ -366,9 +366,10 @@ def test_findings_are_printed_as_they_are():
 # --- progress ---
 
 
-def test_without_a_terminal_each_case_is_a_line_and_a_failure_shows_at_once():
+def test_without_a_terminal_each_case_is_a_line_and_a_failure_shows_at_once(monkeypatch):
     console = screen()
-    progress = Terminal(screen=console)
+    monkeypatch.setattr("parity.cli.terminal.console", lambda: console)
+    progress = Terminal()
     record = run(result(), failed(id="toy-b/grad"))
     progress.begins(record.planned, ())
     for one in record.cases:
@@ -381,9 +382,10 @@ def test_without_a_terminal_each_case_is_a_line_and_a_failure_shows_at_once():
     ]
 
 
-def test_on_a_terminal_the_line_has_the_case_the_count_and_the_time_left():
+def test_on_a_terminal_the_line_has_the_case_the_count_and_the_time_left(monkeypatch):
     console = screen(terminal=True)
-    progress = Terminal(screen=console)
+    monkeypatch.setattr("parity.cli.terminal.console", lambda: console)
+    progress = Terminal()
     record = run(planned=3)
     progress.begins(record.planned, ())
     progress.started(case("toy-a/forward@single"))

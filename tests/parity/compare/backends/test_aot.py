@@ -55,7 +55,7 @@ def test_a_missing_compiler_is_one_message_with_the_command(no_libtpu, command):
 
 def test_the_doctor_names_the_install_command(no_libtpu, monkeypatch):
     monkeypatch.setattr(environment, "version", lambda package: None if package == "libtpu" else "1")
-    (check,) = [check for check in diagnose() if check.name == "libtpu"]
+    (check,) = [check for check in diagnose(Resources()) if check.name == "libtpu"]
     assert (check.found, check.needed) == ("not installed", False)
     assert check.remedy.startswith('pip install "jax[tpu]==') and "aot:TOPOLOGY" in check.remedy
 
