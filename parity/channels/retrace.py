@@ -42,6 +42,7 @@ AGAIN: Kind = (
 )
 ONLY_WEAK = re.compile(r"takes (\S+\[[\d, ]*\])(, weakly typed)?, returns \1(?![^,])")
 """The text of a leaf whose type is only weak on one end: no number differs."""
+WEAK = ", weakly typed"
 Called = Mapping[Kind, Mapping[str, str]]
 """The result of calling a step twice: findings by kind, and by name of the leaf, attribute or function."""
 
@@ -49,7 +50,7 @@ Called = Mapping[Kind, Mapping[str, str]]
 def _type(leaf: Any) -> str:
     if leaf is None:
         return "no such leaf"
-    weak = ", weakly typed" if getattr(leaf, "weak_type", False) else ""
+    weak = WEAK if getattr(leaf, "weak_type", False) else ""
     return f"{leaf.dtype}{list(leaf.shape)}{weak}"
 
 
@@ -104,21 +105,24 @@ def _keys_if_traced_again(side: Side) -> dict[Any, list[TracingKey]]:
     return before if functions else {}
 
 
-def _drifted(side: Side) -> dict[str, str]:
-    """Returns the leaves whose type the step changes, from the existing trace."""
+def _drifted(session: Session, side: Side) -> dict[str, str]:
+    """Returns the leaves whose type the step changes, from the existing trace; a weak one is made at the start."""
     before = side.build.abstract
     after = _trace(side, side.function).out_info.get(Group.STATE, {})
     types = {path: (_type(before.get(path)), _type(after.get(path))) for path in sorted({*before, *after})}
     return {
-        path: f"takes {old}, returns {new}{_made(side, path)}"
+        path: f"takes {old}, returns {new}{_made(session, side, path, old.endswith(WEAK))}"
         for path, (old, new) in types.items()
         if old != new
     }
 
 
-def _made(side: Side, path: str) -> str:
-    """Returns the user's line that makes a leaf of the returned state, as text; empty if there is none."""
+def _made(session: Session, side: Side, path: str, is_weak: bool) -> str:
+    """Returns the user's line that creates a weakly typed leaf, or makes the returned one, as text; else empty."""
     result, program = (str(Group.STATE), path), side.traced.jaxpr.jaxpr
+    created = session.start(side.build).source(path) if is_weak else None
+    if created and created.own:
+        return f", created at {created.own[0]}"
     if result not in side.results:
         return ""
     source = result_source(program, program.outvars[side.results.index(result)])
@@ -162,7 +166,7 @@ def _called(session: Session, side: Side) -> Called:
     not stable.
     """
     same = side.build, side.program.name, bool(side.mesh.axes), side.mesh.mode, side.backend.name
-    drifted = _drifted(side)
+    drifted = _drifted(session, side)
     again = {} if drifted else session.memo.share(_traced_again, side, by=same)
     altered = {
         name: f"{before} before the step, {after} after it"

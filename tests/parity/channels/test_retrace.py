@@ -246,6 +246,18 @@ def test_a_weak_type_that_is_lost_is_one_more_trace():
     assert finding.doubts == (Doubt.HARMLESS,) and outcome(plain, widening).findings[0].doubts == ()
 
 
+def chosen(key):
+    return {**create(key), "step": jnp.where(jax.random.bernoulli(key), 0.0, 1.0)}
+
+
+def test_a_weak_type_is_named_where_the_leaf_is_created():
+    def strong(state, inputs):
+        return {"state": {**plain(state, inputs)["state"], "step": jnp.float32(1) + state["step"]}}
+
+    (finding,) = outcome(plain, strong, made=chosen).findings
+    assert ", created at " in finding.candidate and finding.candidate.endswith(" in chosen")
+
+
 def test_a_leaf_that_a_step_adds():
     (finding,) = outcome(plain, growing).findings
     assert finding.where == "sown of the candidate"
