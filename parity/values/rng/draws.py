@@ -110,8 +110,7 @@ class Recorder(Interpreter):
 
     def _record(self, equation: Any, keys: Any, here: Position) -> None:
         keys = jax.random.key_data(keys) if is_key(keys) else keys
-        rows, params = np.asarray(keys).reshape(-1, keys.shape[-1]), equation.params
-        words = [tuple(row) for row in rows.tolist()]
+        rows, params = np.asarray(keys).reshape(-1, keys.shape[-1]).tolist(), equation.params
         iterations = tuple((_site(loop).split(" < ")[0], index) for loop, index in here.iterations)
         self.draws += [
             Draw(
@@ -127,7 +126,7 @@ class Recorder(Interpreter):
                 calls=_lines(equation, here.calls),
                 made=next(iter(_lines(*maker)), None) if maker else None,
             )
-            for lane, (key, maker) in enumerate((key, self._makers.get(key)) for key in words)
+            for lane, (key, maker) in enumerate((key, self._makers.get(key)) for key in map(tuple, rows))
         ]
 
 
