@@ -262,6 +262,7 @@ class Alignment:
     def instead(self, side: int, at: int) -> int | None:
         """Returns an operation of the other side that uses an operand of this one and has no counterpart here.
 
+        Both are in the forward pass, the backward pass or the update after it.
         It is the first one whose call stack shares most functions with that of this one.
         """
         nodes, others = self.traces[side].nodes, self.traces[1 - side].nodes
@@ -270,11 +271,22 @@ class Alignment:
             if nodes[value].literal or nodes[value].sketch.plain:
                 continue
             names = {nodes[user].name for user in self.users(side, value)} | RECAST | {"stop_gradient"}
-            backward = nodes[at].around.backward
             for user in (user for each in self.equals(side, value) for user in self.users(1 - side, each)):
-                if others[user].name not in names and others[user].around.backward == backward:
+                if others[user].name not in names and self._stage(1 - side, user) == self._stage(side, at):
                     found.append(user)
         return max(found, key=lambda each: len(around & set(functions_around(others[each]))), default=None)
+
+    def _stage(self, side: int, at: int) -> tuple[bool, bool]:
+        """Returns whether a value is of the backward pass, and whether it comes after all of it, as an update does."""
+        backward = self.traces[side].nodes[at].around.backward
+        return backward, at > self._last_backward[side] >= 0
+
+    @functools.cached_property
+    def _last_backward(self) -> list[int]:
+        return [
+            max((at for at, node in enumerate(trace.nodes) if node.around.backward), default=-1)
+            for trace in self.traces
+        ]
 
     def _match(self) -> tuple[list[int], list[int]]:
         """Returns for each value of either side its nearest partner in execution order, or -1."""

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from parity.compare.origin.trace import functions_around
+
 spec = importlib.util.spec_from_file_location("handover", Path(__file__).with_name("test_handover.py"))
 assert spec is not None and spec.loader is not None
 handover = importlib.util.module_from_spec(spec)
@@ -411,3 +413,29 @@ class AddsTheTerm(Objective):
 def test_a_program_that_returns_gradients_alone_differs_first_on_the_way_to_its_loss():
     finding, blamed = first(Objective().slope, AddsTheTerm().slope, W, X)
     assert blamed == ["Objective.joined", "AddsTheTerm.joined"] and "forward" in finding.sentence
+
+
+def fitted(w, x):
+    gradient = jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w)))(w)
+    return shrunk(w) - 0.1 * gradient
+
+
+def shrunk(w):
+    return w * 0.9
+
+
+def fitted_without_decay(w, x):
+    gradient = jax.grad(lambda w: turned_round(w, x))(w)
+    return w - 0.1 * gradient
+
+
+def turned_round(w, x):
+    return jnp.sum(jnp.tanh(-x @ -w))
+
+
+def test_an_update_that_one_side_lacks_is_placed_in_the_update_of_the_other():
+    alignment = handover.aligned(fitted, fitted_without_decay, W, X)
+    nodes, others = (trace.nodes for trace in alignment.traces)
+    at = next(at for at, node in enumerate(nodes) if functions_around(node)[:1] == ("shrunk",))
+    instead = alignment.instead(0, at)
+    assert instead is not None and functions_around(others[instead]) == ("fitted_without_decay",)
