@@ -29,6 +29,8 @@ NEAR = 200
 """Maximum number of operations around the first divergence whose functions are suspected."""
 MOST = 5
 """Maximum number of rows of the table of divergences."""
+DEEP = 3
+"""Number of functions around an update from which on any of them may drop it."""
 WITH_MODES = ("BatchNorm.", "Dropout.")
 """Layers whose mode is set, or not, outside of the classes that hold them."""
 
@@ -61,10 +63,11 @@ def follow(work: Evidence, found: Evaluated, channel: str = "") -> SearchResult:
     result = describe(found)
     if result.found or not (found.failing or channel == "program"):
         return result
-    if not work.weights.is_identity or not work.differences:
+    differences = [each for each in work.differences if not each.where.startswith("argument ")]
+    if not work.weights.is_identity or not differences:  # `tree` has the types of arguments
         return result
     graded = dict(work.operation_proof.reasons()) if work.operation_proof else {}
-    first = next(iter(graded), work.differences[0])
+    first = next(iter(graded), differences[0])
     place = f"the programs differ first at {first.sentence()}"
     facts = {**result.facts, "proof": first.sentence()}
     if not graded:
@@ -147,6 +150,7 @@ class _Entry:
         tried = () if divergence.nan else strategies  # values are right where they are
         found = next((each for one in tried if (each := one(divergence))), Blame((None, None)))
         self._is_default = found == Blame((None, None))
+        self._kept = _as_given(divergence)
         common = divergence.alignment.common
         self._given = found.given
         self.passing = [each for each in found.passing if function_of(each) not in common]
@@ -166,7 +170,9 @@ class _Entry:
 
     @property
     def stops_gradient(self) -> bool:
-        return any(node.name == "stop_gradient" for node in self._nodes if node)
+        """True if one side stops a gradient and the other computes on, so that the gradient differs."""
+        names = [node.name for node in self._nodes if node]
+        return names.count("stop_gradient") == 1 and GIVEN.isdisjoint(names)
 
     @property
     def is_alone(self) -> bool:
@@ -228,6 +234,8 @@ class _Entry:
             return "because only one side casts or moves a value here"
         if "add_any" in names and len(set(names)) != 1:
             return "because only one side adds a gradient here, which another operation may stop"
+        if self._kept:
+            return self._kept
         if divergence.pair and self._alignment.follows(*divergence.pair):
             return "because its operands differ by as much, within their own rounding"
         if self._is_default and (makers := makers_of_both(self._divergence)):
@@ -350,6 +358,17 @@ class _Entry:
             place = " / ".join(map(str, dict.fromkeys(position)))
             words.append(f"operand {place}: {unlike}")
         return f" ({'; '.join(words)})" if words else ""
+
+
+def _as_given(divergence: Divergence) -> str:
+    """Returns a doubt if one side returns what it is given and the other updates it deep inside; else empty."""
+    nodes = [node for node in divergence.nodes if node]
+    given = [node.label for node in nodes if node.label]
+    makers = [site(node).own for node in nodes if not node.label]
+    if len(given) != 1 or not makers or len(makers[0]) < DEEP:
+        return ""
+    callers = listed([str(frame) for frame in makers[0]], MOST)
+    return f"because one side returns {given[0]} as it is given, as a caller may decide: {callers}"
 
 
 def _origin(nodes: list[Node], at: int) -> str:
