@@ -439,3 +439,28 @@ def test_an_update_that_one_side_lacks_is_placed_in_the_update_of_the_other():
     at = next(at for at, node in enumerate(nodes) if functions_around(node)[:1] == ("shrunk",))
     instead = alignment.instead(0, at)
     assert instead is not None and functions_around(others[instead]) == ("fitted_without_decay",)
+
+
+def counting(given, kept):
+    return counted_inside(given), kept
+
+
+def counted_inside(given):
+    return updated_there(given)
+
+
+def updated_there(given):
+    return 0.9 * given + 0.1
+
+
+def not_counting(given, kept):
+    counted_inside(given)
+    return given, kept
+
+
+def test_a_state_that_is_returned_as_it_is_given_leaves_doubt_about_the_callers():
+    finding, _ = first(counting, not_counting, X, W)
+    assert finding.facts["doubt"].startswith("because one side returns given_0 as it is given"), (
+        finding.sentence
+    )
+    assert "updated_there, " in finding.sentence and " in counting" in finding.sentence
