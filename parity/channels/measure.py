@@ -129,7 +129,7 @@ def missing_outputs(reference: Mapping[str, Any], candidate: Mapping[str, Any]) 
             where=path,
             **one_sided(SIDES[path in candidate], "returned", "not returned"),
             cause="an output that only one side returns",
-            next_step="name outputs equally; a tree named by parameters belongs in the group `gradients`",
+            next_step='name outputs equally; return a tree of gradients as {"values": ..., "gradients": ...}',
         )
         for path in sorted(set(reference) ^ set(candidate))
     ]
