@@ -100,12 +100,8 @@ def _differs(left: TypedOp, right: TypedOp, count: int) -> Finding:
 
 def _since(one: TypedOp, other: TypedOp) -> str:
     """Returns the line outside of an operation's function that gives its operand the type that the other lacks."""
-    begun = one.since.own[:1] if one.since else ()
-    if (
-        one.operands[0] == other.operands[0]
-        or not begun
-        or begun[0].named in [each.named for each in one.provenance.own[:1]]
-    ):
+    begun, used = (source.own[:1] if source else () for source in (one.since, one.provenance))
+    if one.operands[0] == other.operands[0] or not begun or [begun[0].named] == [each.named for each in used]:
         return ""
     return f", {one.operands[0]} since {begun[0]}"
 

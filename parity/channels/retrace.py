@@ -106,21 +106,21 @@ def _keys_if_traced_again(side: Side) -> dict[Any, list[TracingKey]]:
 
 
 def _drifted(session: Session, side: Side) -> dict[str, str]:
-    """Returns the leaves whose type the step changes, from the existing trace; a weak one is made at the start."""
+    """Returns the leaves whose type the step changes, from the existing trace."""
     before = side.build.abstract
     after = _trace(side, side.function).out_info.get(Group.STATE, {})
     types = {path: (_type(before.get(path)), _type(after.get(path))) for path in sorted({*before, *after})}
     return {
-        path: f"takes {old}, returns {new}{_made(session, side, path, old.endswith(WEAK))}"
+        path: f"takes {old}, returns {new}{_made(session, side, path, old == new + WEAK)}"
         for path, (old, new) in types.items()
         if old != new
     }
 
 
-def _made(session: Session, side: Side, path: str, is_weak: bool) -> str:
-    """Returns the user's line that creates a weakly typed leaf, or makes the returned one, as text; else empty."""
+def _made(session: Session, side: Side, path: str, was_weak: bool) -> str:
+    """Returns the user's line that creates a leaf whose weak type is lost, or makes the returned one, as text."""
     result, program = (str(Group.STATE), path), side.traced.jaxpr.jaxpr
-    created = session.start(side.build).source(path) if is_weak else None
+    created = session.start(side.build).source(path) if was_weak else None
     if created and created.own:
         return f", created at {created.own[0]}"
     if result not in side.results:

@@ -251,7 +251,7 @@ def _rest(held: Sequence[ChannelResult], first: ChannelResult, cause: Finding | 
         if channel is not first:
             lines.append(f"  {channel.name} {channel.verdict}: {channel.detail}")
             findings: Sequence[Finding] = channel.findings
-            if channel is _guess(held):
+            if channel is _guess(held) and (_is_cause(first) or first.name in NUMBERS):
                 findings = [dataclasses.replace(one, cause=CONSEQUENCE) for one in findings]
             lines += [f"    {line}" for line in by_kind(findings)]
     return lines

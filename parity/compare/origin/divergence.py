@@ -182,8 +182,8 @@ def _unused_losses(alignment: Alignment) -> list[tuple[int, int]]:
         unused = (
             at
             for at in reversed(range(len(trace.nodes)))
-            if at not in trace.outputs
-            and not alignment.users(side, at)
+            if not alignment.users(side, at)
+            and at not in trace.outputs
             and not (node := trace.nodes[at]).around.backward
             and node.sketch.shape == ()
             and node.sketch.epsilon

@@ -63,8 +63,10 @@ def follow(work: Evidence, found: Evaluated, channel: str = "") -> SearchResult:
     result = describe(found)
     if result.found or not (found.failing or channel == "program"):
         return result
-    differences = [each for each in work.differences if not each.where.startswith("argument ")]
-    if not work.weights.is_identity or not differences:  # `tree` has the types of arguments
+    differences = [
+        each for each in work.differences if each.reference or each.candidate
+    ]  # others have no place
+    if not work.weights.is_identity or not differences:
         return result
     graded = dict(work.operation_proof.reasons()) if work.operation_proof else {}
     first = next(iter(graded), differences[0])
@@ -361,14 +363,24 @@ class _Entry:
 
 
 def _as_given(divergence: Divergence) -> str:
-    """Returns a doubt if one side returns what it is given and the other updates it deep inside; else empty."""
-    nodes = [node for node in divergence.nodes if node]
-    given = [node.label for node in nodes if node.label]
-    makers = [site(node).own for node in nodes if not node.label]
-    if len(given) != 1 or not makers or len(makers[0]) < DEEP:
+    """Returns a doubt if one side returns or uses what it is given, which the other updates deep inside; else empty.
+
+    A value that is used counts only if this side also computes the updated one.
+    """
+    if divergence.pair is None:
         return ""
-    callers = listed([str(frame) for frame in makers[0]], MOST)
-    return f"because one side returns {given[0]} as it is given, as a caller may decide: {callers}"
+    ends, nodes, matches = divergence.pair, divergence.nodes, divergence.alignment.matches
+    for side, trace in enumerate(divergence.alignment.traces):
+        given, other = nodes[side], nodes[1 - side]
+        if given is None or other is None or not given.label or other.label:
+            continue
+        callers = [str(frame) for frame in site(other).own]
+        returned = len(divergence.path) <= 1 and ends[side] in trace.outputs
+        used = matches[1 - side][ends[1 - side]] >= 0 and not other.sketch.plain
+        if (returned or used) and len(callers) >= DEEP:
+            how = f"{'returns' if returned else 'uses'} {given.label} as it is given"
+            return f"because the {SIDES[side]} {how}, as a caller may decide: {listed(callers, MOST)}"
+    return ""
 
 
 def _origin(nodes: list[Node], at: int) -> str:

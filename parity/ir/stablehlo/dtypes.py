@@ -6,6 +6,7 @@ the CPU computes bfloat16 in float32, a TPU multiplies float32 in bfloat16 passe
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from parity.ir.location import SourceLocation, inlined_source
@@ -72,16 +73,25 @@ def read_dtypes(lowered: Any) -> tuple[TypedOp, ...]:
         for op in program.body.walk():
             if not op.regions and constants.issuperset(op.operands):
                 constants.update(op.results)
-            if op.name == "stablehlo.convert":
-                begun[op.results[0]] = op
-            elif before := [begun[value] for value in op.operands if value in begun]:
-                same = (each for each in before if each.form.elements[0] == op.form.elements[0])
-                if (first := next(same, None)) is not None:
-                    begun |= dict.fromkeys(op.results, first)
+            if len(op.results) == 1 and (first := _conversion(op, begun)) is not None:
+                begun[op.results[0]] = first
             if op.name in SENSITIVE and (typed := _typed(op, constants)) is not None:
                 first = begun.get(op.operands[0])
                 found.append(dataclasses.replace(typed, since=inlined_source(first)) if first else typed)
     return tuple(found)
+
+
+def _conversion(op: Op, begun: Mapping[int, Op]) -> Op | None:
+    """Returns the conversion that gives an operation's result its type; None if there is none.
+
+    An index that becomes a float of the usual width says nothing.
+    """
+    made = op.form.elements[0]
+    if op.name == "stablehlo.convert":
+        given = str(op.source.operands[0].type.element_type)
+        return op if made not in ("f32", "f64") or given.startswith(_FLOATS) else None
+    before = (begun[value] for value in op.operands if value in begun)
+    return next((each for each in before if each.form.elements[0] == made), None)
 
 
 def _typed(op: Op, constants: set[int]) -> TypedOp | None:

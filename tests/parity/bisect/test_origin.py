@@ -460,7 +460,49 @@ def not_counting(given, kept):
 
 def test_a_state_that_is_returned_as_it_is_given_leaves_doubt_about_the_callers():
     finding, _ = first(counting, not_counting, X, W)
-    assert finding.facts["doubt"].startswith("because one side returns given_0 as it is given"), (
+    assert finding.facts["doubt"].startswith("because the candidate returns given_0 as it is given"), (
         finding.sentence
     )
     assert "updated_there, " in finding.sentence and " in counting" in finding.sentence
+
+
+def damped(given, kept):
+    return jnp.sin(damped_inside(given)), kept
+
+
+def damped_inside(given):
+    return damped_there(given)
+
+
+def damped_there(given):
+    return 0.9 * given
+
+
+def not_damped(given, kept):
+    return jnp.sin(given), kept
+
+
+def test_a_leaf_that_is_used_as_it_is_given_is_no_state_that_is_returned():
+    finding, _ = first(damped, not_damped, X, W)
+    assert "as it is given" not in finding.sentence, finding.sentence
+
+
+def advanced_twice(given, kept):
+    return advanced(advanced(given)), kept
+
+
+def advanced(given):
+    return advanced_inside(given)
+
+
+def advanced_inside(given):
+    return jnp.cos(given)
+
+
+def advanced_once(given, kept):
+    return advanced(given), kept
+
+
+def test_a_state_that_is_used_as_it_is_given_though_it_is_updated_leaves_doubt():
+    finding, _ = first(advanced_twice, advanced_once, X, W)
+    assert "the candidate uses given_0 as it is given" in finding.facts["doubt"], finding.sentence

@@ -92,7 +92,12 @@ def line(tmp_path, monkeypatch):
             "made at model.py:19 in Gate.__init__, set at config.py:4 in Config",
         ),
         (4.0, "self.skip *", "Gate.__call__", "called at model.py:32 in Model.__call__"),  # inside a table
-        (99.5, "x / bound", "squash", "called at model.py:33 in Model.__call__"),  # computed, nobody holds it
+        (
+            99.5,
+            "x / bound",
+            "squash",
+            "called at model.py:33 in Model.__call__",
+        ),  # computed, no line holds it
     ],
 )
 def test_the_line_that_chooses_a_constant_is_named_with_the_one_that_holds_it(

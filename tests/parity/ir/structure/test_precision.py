@@ -69,6 +69,20 @@ def test_the_line_that_gives_an_operand_its_type_is_named_beside_its_use():
     assert re.search(r" in _total, bf16 since \S+ in _narrow\)", finding.where), finding.where
 
 
+def _counted(carried):
+    count, x = carried
+    return count + 1, jnp.sin(x)
+
+
+def test_a_loop_gives_no_result_the_type_of_another():
+    def looped(x):
+        carried = jax.lax.while_loop(lambda each: each[0] < 3, _counted, (_narrow(x[0, 0]), x))
+        return jnp.exp(carried[1])
+
+    (*_, last) = read_dtypes(jax.jit(looped).lower(jnp.ones((3, 4))))
+    assert last.types == "f32 -> f32" and last.since is None
+
+
 def test_outer_products_in_other_types_differ():
     x = jnp.ones((3, 4))
     outer = lambda x, kind: jnp.einsum("ab,c->abc", jnp.exp(x).astype(kind), x[0].astype(kind))  # noqa: E731
