@@ -152,7 +152,7 @@ class _Entry:
         tried = () if divergence.nan else strategies  # values are right where they are
         found = next((each for one in tried if (each := one(divergence))), Blame((None, None)))
         self._is_default = found == Blame((None, None))
-        self._kept = _as_given(divergence)
+        self._before = divergence
         common = divergence.alignment.common
         self._given = found.given
         self.passing = [each for each in found.passing if function_of(each) not in common]
@@ -236,8 +236,8 @@ class _Entry:
             return "because only one side casts or moves a value here"
         if "add_any" in names and len(set(names)) != 1:
             return "because only one side adds a gradient here, which another operation may stop"
-        if self._kept:
-            return self._kept
+        if kept := _as_given(self._before, {*found.partners, *itertools.chain(*found.partners.values())}):
+            return kept
         if divergence.pair and self._alignment.follows(*divergence.pair):
             return "because its operands differ by as much, within their own rounding"
         if self._is_default and (makers := makers_of_both(self._divergence)):
@@ -362,17 +362,17 @@ class _Entry:
         return f" ({'; '.join(words)})" if words else ""
 
 
-def _as_given(divergence: Divergence) -> str:
-    """Returns a doubt if one side returns or uses what it is given, which the other updates deep inside; else empty.
+def _as_given(divergence: Divergence, leaves: Collection[str]) -> str:
+    """Returns a doubt if one side returns or uses a leaf as it is given, which the other updates inside; else empty.
 
-    A value that is used counts only if this side also computes the updated one.
+    A leaf that is used counts only if this side also computes the updated one.
     """
     if divergence.pair is None:
         return ""
     ends, nodes, matches = divergence.pair, divergence.nodes, divergence.alignment.matches
     for side, trace in enumerate(divergence.alignment.traces):
         given, other = nodes[side], nodes[1 - side]
-        if given is None or other is None or not given.label or other.label:
+        if given is None or other is None or given.label not in leaves or other.label:
             continue
         callers = [str(frame) for frame in site(other).own]
         returned = len(divergence.path) <= 1 and ends[side] in trace.outputs

@@ -15,6 +15,8 @@ assert spec is not None and spec.loader is not None
 handover = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(handover)
 first, X, W = handover.first, handover.X, handover.W
+GIVEN = {"given_0": ["given_0"]}
+"""The weight map of a function of one leaf of the state."""
 HALF = jax.sharding.PartitionSpec("half")
 
 
@@ -459,7 +461,7 @@ def not_counting(given, kept):
 
 
 def test_a_state_that_is_returned_as_it_is_given_leaves_doubt_about_the_callers():
-    finding, _ = first(counting, not_counting, X, W)
+    finding, _ = first(counting, not_counting, X, W, partners=GIVEN)
     assert finding.facts["doubt"].startswith("because the candidate returns given_0 as it is given"), (
         finding.sentence
     )
@@ -483,7 +485,7 @@ def not_damped(given, kept):
 
 
 def test_a_leaf_that_is_used_as_it_is_given_is_no_state_that_is_returned():
-    finding, _ = first(damped, not_damped, X, W)
+    finding, _ = first(damped, not_damped, X, W, partners=GIVEN)
     assert "as it is given" not in finding.sentence, finding.sentence
 
 
@@ -504,5 +506,6 @@ def advanced_once(given, kept):
 
 
 def test_a_state_that_is_used_as_it_is_given_though_it_is_updated_leaves_doubt():
-    finding, _ = first(advanced_twice, advanced_once, X, W)
+    finding, _ = first(advanced_twice, advanced_once, X, W, partners=GIVEN)
     assert "the candidate uses given_0 as it is given" in finding.facts["doubt"], finding.sentence
+    assert not first(advanced_twice, advanced_once, X, W)[0].facts["doubt"]  # an input of the batch
