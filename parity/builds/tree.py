@@ -2,7 +2,7 @@
 
 import dataclasses
 import enum
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from typing import Any
 
 import jax
@@ -98,17 +98,17 @@ def is_key(value: Any) -> bool:
     return hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
-def _role(path: str, node: Any, value: Any, optimizers: Set[str]) -> Role:
+def _role(path: str, node: Any, value: Any, optimizers: Set[str], states: Set[str]) -> Role:
     if is_key(value) or isinstance(node, nnx.RngState):
         return Role.RNG
-    parts = path.split("/")
-    inside = isinstance(node, nnx.OptState) or _collection(path) == "opt_state"
+    parts, collection = path.split("/"), _collection(path, states)
+    inside = isinstance(node, nnx.OptState) or collection == "opt_state"
     if inside or any("/".join(parts[:depth]) in optimizers for depth in range(len(parts))):
         return Role.OPTIMIZER  # its moments may be `nnx.Param`
     if isinstance(node, nnx.Variable):
         return Role.PARAMS if isinstance(node, nnx.Param) else Role.STATE
     top = {"params": Role.PARAMS, "step": Role.OPTIMIZER}
-    return top.get(_collection(path), Role.STATE)
+    return top.get(collection, Role.STATE)
 
 
 def _optimizers(tree: Any) -> set[str]:
@@ -122,9 +122,19 @@ def _optimizers(tree: Any) -> set[str]:
     return {path_name(path) for path, node in nodes if is_state(node)}
 
 
-def _collection(path: str) -> str:
-    """Returns the collection of a leaf of Linen state; ``inner`` holds the states of DiLoCo's replicas."""
-    return path.removeprefix("inner/").split("/")[0]
+def _states(paths: Collection[str]) -> set[str]:
+    """Returns the paths of the nodes that hold ``params``; if several trained parts do, only of these."""
+    holding, trained = (
+        {above for path in paths for above, found, _ in [f"/{path}".partition(f"/{name}/")] if found}
+        for name in ("params", "opt_state")
+    )
+    return holding & trained or holding
+
+
+def _collection(path: str, states: Set[str]) -> str:
+    """Returns the collection of a leaf of Linen state: the name below the outermost of the states around it."""
+    parts = path.split("/")
+    return next((parts[at] for at in range(len(parts)) if "/".join(["", *parts[:at]]) in states), parts[0])
 
 
 def _axes(node: Any) -> tuple[str | None, ...] | None:
@@ -138,13 +148,14 @@ def _axes(node: Any) -> tuple[str | None, ...] | None:
 
 def describe(tree: Any) -> dict[str, Leaf]:
     """Returns ``{path: Leaf}`` of a state that still has its boxes or Variables."""
-    leaves, optimizers = {}, _optimizers(tree)
-    for path, node, value in _entries(tree):
+    leaves, optimizers, entries = {}, _optimizers(tree), _entries(tree)
+    states = _states([path for path, *_ in entries])
+    for path, node, value in entries:
         leaves[path] = Leaf(
             path=path,
             shape=tuple(value.shape),
             dtype=str(value.dtype),
-            role=_role(path, node, value, optimizers),
+            role=_role(path, node, value, optimizers, states),
             logical_axes=_axes(node),
         )
     return leaves

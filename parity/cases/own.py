@@ -96,22 +96,25 @@ def _is_state(tree: Any, state: Any) -> bool:
 
 
 def _by_leaf(function: Callable[..., Outputs], params: Set[str]) -> Callable[..., Outputs]:
-    """Returns a function that names gradients by their parameters, also if their tree begins below ``params``."""
+    """Returns a function that names gradients by their parameters, also if their tree lacks what is above them."""
+    known = {_bare(path): path for path in params}
 
     def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
         outputs = function(state, inputs)
-        gradients = outputs.get(Group.GRADIENTS, {})
+        gradients = {_bare(name): array for name, array in outputs.get(Group.GRADIENTS, {}).items()}
         parents = {
-            path.removesuffix(name) for name in gradients for path in params if path.endswith(f"/{name}")
+            path.removesuffix(name) for name in gradients for path in known if path.endswith(f"/{name}")
         }
-        fitting = [above for above in ("", *parents) if {above + name for name in gradients} <= params]
-        if len(fitting) > 1:  # such as an average of the parameters
-            fitting = [above for above in fitting if above == "params/"]
-        if gradients and len(fitting) == 1:
-            outputs[Group.GRADIENTS] = {fitting[0] + name: array for name, array in gradients.items()}
+        fitting = [above for above in ("", *parents) if {above + name for name in gradients} <= known.keys()]
+        if gradients and (len(fitting) == 1 or fitting[:1] == [""]):  # others: such as an average of them
+            outputs[Group.GRADIENTS] = {known[fitting[0] + name]: array for name, array in gradients.items()}
         return outputs
 
     return run
+
+
+def _bare(path: str) -> str:
+    return "/".join(part for part in path.split("/") if part != "params")
 
 
 def twin_programs(

@@ -7,6 +7,7 @@ layouts), then by role, shape, dtype and the nearest name. The result is one-to-
 
 import dataclasses
 import functools
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -173,8 +174,7 @@ def normalise(path: str) -> str:
 
 
 def strip_container(path: str) -> str:
-    """Returns ``path`` without holder prefixes, otherwise unchanged."""
-    parts = path.split("/")
-    while len(parts) > 1 and parts[0] in HOLDERS:
-        parts = parts[1:]
-    return "/".join(parts)
+    """Returns ``path`` without holder prefixes and without ``params`` of a part, otherwise unchanged."""
+    *above, last = path.split("/")
+    held = itertools.dropwhile(HOLDERS.__contains__, above)
+    return "/".join([*(part for part in held if part != "params"), last])

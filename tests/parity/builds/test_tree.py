@@ -90,6 +90,29 @@ def test_other_linen_collections_are_state():
         assert describe(tree)["params/dense/kernel"].role is Role.PARAMS
 
 
+@pytest.mark.parametrize(
+    ("paths", "params"),
+    [
+        (["a/params/w", "a/opt_state/mu/w", "b/params/w", "b/opt_state/mu/w"], {"a/params/w", "b/params/w"}),
+        (["a/params/w", "a/opt_state/mu/w", "mean/params/w"], {"a/params/w"}),
+        (["params/w", "opt_state/mu/w", "mean/params/w", "a/params/w"], {"params/w"}),
+        (["a/params/w", "a/batch_stats/w", "b/params/w"], {"a/params/w", "b/params/w"}),
+    ],
+    ids=["two trained parts", "an average beside one", "one state", "variables of two models"],
+)
+def test_the_parameters_of_a_state_in_parts(paths, params):
+    tree = {}
+    for path in paths:
+        inside = tree
+        for part in path.split("/")[:-1]:
+            inside = inside.setdefault(part, {})
+        inside[path.rpartition("/")[2]] = jnp.ones(2)
+    found = describe(tree)
+    assert {path for path, leaf in found.items() if leaf.role is Role.PARAMS} == params
+    optimizers = {path for path, leaf in found.items() if leaf.role is Role.OPTIMIZER}
+    assert optimizers == {path for path in paths if "opt_state" in path}
+
+
 EXPECTED = {
     "model/bias": Role.STATE,
     "model/dropout/rngs/count": Role.RNG,

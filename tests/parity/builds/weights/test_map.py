@@ -205,6 +205,7 @@ def test_removing_any_leaf_lists_the_leftovers_of_both_sides(model, from_referen
         ("params/params/x", "x"),
         ("params", "params"),
         ("model/params", "params"),
+        ("critic/params/layers_3/kernel", "critic/layers/3/kernel"),
         ("batch_stats/norm/mean", "batch_stats/norm/mean"),
         ("params/wi_0_gate/kernel", "wi_0_gate/kernel"),
     ],

@@ -433,6 +433,85 @@ def test_gradients_are_of_the_parameters_where_an_average_has_their_names():
     assert set(outputs["gradients"]) == {"params/left/w", "params/left/unused"}
 
 
+RATES = {"critic": 0.03, "actor": 0.01}
+"""Learning rates of the two parts of a state."""
+
+
+def players_loss(scale, critic, actor, x):
+    value = jnp.tanh(critic(x))
+    return jnp.mean(value**3) + scale * jnp.mean(jax.lax.stop_gradient(value) * jnp.tanh(actor(x)))
+
+
+def linen_players():
+    """A state of two `TrainState`s."""
+    dense = linen.Dense(F)
+
+    def create(key):
+        variables = {name: dense.init(jax.random.fold_in(key, len(name)), jnp.ones((1, D))) for name in RATES}
+        return {
+            name: TrainState.create(apply_fn=dense.apply, params=of["params"], tx=optax.adam(RATES[name]))
+            for name, of in variables.items()
+        }
+
+    def loss(params, batch):
+        critic, actor = (functools.partial(dense.apply, {"params": params[name]}) for name in RATES)
+        return players_loss(2, critic, actor, batch["x"])
+
+    def step(state, batch):
+        found, grads = jax.value_and_grad(loss)({name: each.params for name, each in state.items()}, batch)
+        return {name: each.apply_gradients(grads=grads[name]) for name, each in state.items()}, found
+
+    def grad(state, batch):
+        return {"gradients": jax.grad(loss)({name: each.params for name, each in state.items()}, batch)}
+
+    return parity.CustomSide(
+        create=create, programs={"train_step": step, "grad": grad}, flavour=parity.Flavour.LINEN
+    )
+
+
+class NnxPlayers(nnx.Module):
+    def __init__(self, key):
+        for name, rate in RATES.items():
+            part = nnx.Linear(D, F, rngs=nnx.Rngs(jax.random.fold_in(key, len(name))))
+            setattr(self, name, part)
+            setattr(self, f"of_{name}", nnx.Optimizer(part, optax.adam(rate), wrt=nnx.Param))
+
+
+def nnx_players(scale):
+    """A module with two optimizers; ``scale`` is of the actor's loss."""
+
+    def loss(critic, actor, batch):
+        return players_loss(scale, critic, actor, batch["x"])
+
+    def step(model, batch):
+        found, grads = nnx.value_and_grad(loss, argnums=(0, 1))(model.critic, model.actor, batch)
+        model.of_critic.update(model.critic, grads[0])
+        model.of_actor.update(model.actor, grads[1])
+        return model, found
+
+    def grad(model, batch):
+        grads = nnx.grad(loss, argnums=(0, 1))(model.critic, model.actor, batch)
+        return {"gradients": dict(zip(RATES, grads, strict=True))}
+
+    return parity.CustomSide(
+        create=NnxPlayers, programs={"train_step": step, "grad": grad}, flavour=parity.Flavour.NNX
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scale", "failed"), [(2, None), (3, "actor")])
+def test_each_part_of_a_state_has_its_parameters_and_its_optimizer(scale, failed):
+    step, grad = (
+        result(*(dataclasses.replace(side, programs={name: side.programs[name]}) for side in sides))
+        for sides in [(linen_players(), nnx_players(scale))]
+        for name in ("train_step", "grad")
+    )
+    assert step.channels["tree"].verdict.value == "equal", step.sentence()
+    wrong = {finding.where.split("/")[0] for finding in grad.channels["gradients"].findings}
+    assert wrong == ({failed} if failed else set()), grad.sentence()
+    assert (step.verdict == "failed") is bool(failed), step.sentence()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("axes", "verdict"), [(("batch", None, "wide"), "equal"), (("batch", None, None), "failed")]
