@@ -180,16 +180,15 @@ class _Search:
         """Counts a module of one side as copies if another has its parameters and the other side holds them as state.
 
         Parameters and their averages are used in the same order on both sides. A side that does
-        not use both may read the wrong module.
+        not use both may read the wrong module. Either side may lack some leaves.
         """
         fewer, more = sorted(self.sides, key=lambda side: side.own)
-        if fewer.own == more.own:
-            return
-        found = [pair for pair in clones(more.parameters) if more.size(pair[0]) == more.own - fewer.own]
+        gap = more.own - fewer.own
+        found = [pair for pair in clones(more.parameters) if 2 * abs(more.size(pair[0]) - gap) < gap]
         state = fewer.unpaired(Role.STATE)
         if len(found) != 1:
             return
-        shapes = sorted(more.leaf(name).shape for name in found[0][0])
+        shapes = collections.Counter(more.leaf(name).shape for name in found[0][0])
         moments = {name: owned for name in state if (owned := moment_of(name, fewer.parameters))}
         followed = {
             name: (module, owners[0])
@@ -197,13 +196,12 @@ class _Search:
             if len(owners) == 1
         }
         modules = grouped(followed.items(), lambda one: one[1][0]).values()
-        fitting = (
-            each
-            for each in (moments, *map(dict, modules))
-            if sorted(state[name].shape for name in each) == shapes
-        )
-        held = next(fitting, {})
-        if not held:
+
+        def in_common(names: Iterable[str]) -> int:
+            return (collections.Counter(state[name].shape for name in names) & shapes).total()
+
+        held = max([moments, *map(dict, modules)], key=in_common)
+        if 2 * in_common(held) <= max(len(held), shapes.total()):
             return
         places = dict(zip(self.sides, order(), strict=True))
 

@@ -368,6 +368,19 @@ def test_an_average_of_one_module_follows_its_parameters(role, late):
     }
 
 
+def test_a_clone_is_found_although_its_model_lacks_a_leaf():
+    """Such as a layer that the candidate uses twice, in place of two layers."""
+    names = ("a", "b", "c", "d", "last")
+    reference = leaves(", ".join(f"params/net/{name} 5x5" for name in names))
+    reference |= leaves(", ".join(f"mean/{name} 5x5" for name in names), Role.STATE)
+    candidate = leaves(", ".join(f"{module}/{name} 5x5" for module in ("net", "late") for name in "abcd"))
+    used = order([*reference], [*candidate])
+    with pytest.raises(MapError) as caught:
+        infer(reference, candidate, order=lambda: used)
+    assert {leaf.path for leaf in caught.value.reference} == {"params/net/last", "mean/last"}
+    assert not caught.value.candidate
+
+
 def test_a_clone_is_found_beside_a_state_with_the_leaves_of_another_module():
     reference = leaves("net/a 5x5, net/b 5x5, head/w 3x3") | leaves(
         "slow/net/a 5x5, slow/net/b 5x5, cache/w 3x3", Role.STATE
