@@ -103,11 +103,12 @@ def _summed_sizes(jaxpr: Any) -> set[int]:
 
 def _described(use: Use, found: collections.Counter[str], other: int) -> str:
     count = found.total()
-    times = f"{count} times" if count > 1 else "once"
+    times = "once" if count == 1 else f"{count} times"
     # Of several equal constants the one that changed is unknown, unless only one place has so many.
     places = [place for place, uses in found.items() if not other or uses >= count - other]
     known = f", at {places[0]}" if not other or len(places) == 1 else ""
-    return f"{use[0]} {use[1]:g}, {times} against {other}{known}"
+    there = f" (the other side {other})" if other else ""
+    return f"{use[0]} {use[1]:g} {times}{there}{known}"
 
 
 @functools.lru_cache(maxsize=1_024)

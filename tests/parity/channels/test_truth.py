@@ -312,4 +312,4 @@ def test_another_epsilon_behind_a_harmless_difference_fails_though_no_number_sho
     wrong = outcome(normed, functools.partial(normed, other=True, epsilon=2e-7))
     assert wrong.channels["values"].verdict is not Verdict.FAILED
     assert wrong.channels["program"].verdict is Verdict.FAILED
-    assert "add 2e-07, once against 0, at" in wrong.sentence() and "in normed" in wrong.sentence()
+    assert "add 2e-07 once, at" in wrong.sentence() and "in normed" in wrong.sentence()

@@ -36,13 +36,13 @@ def changed(reference, candidate):
 
 def test_one_of_several_is_named_with_its_place():
     reference, candidate = changed(chain(1e-6, 1e-6, 1e-6), chain(1e-6, 1e-5, 1e-6))
-    assert reference.startswith("add 1e-06, 3 times against 2, at ") and reference.endswith("in norm")
-    assert candidate.startswith("add 1e-05, once against 0, at ") and candidate.endswith("in norm")
+    assert reference.startswith("add 1e-06 3 times (the other side 2), at ") and reference.endswith("in norm")
+    assert candidate.startswith("add 1e-05 once, at ") and candidate.endswith("in norm")
 
 
 def test_of_equal_constants_at_several_places_none_is_named():
     reference, _ = changed(lambda x: rms(norm(x)), lambda x: norm(rms(x), 1e-5))
-    assert reference == "add 1e-06, 2 times against 1"
+    assert reference == "add 1e-06 2 times (the other side 1)"
 
 
 def adam(epsilon):
@@ -56,7 +56,7 @@ def updated(x, epsilon):
 
 def test_a_constant_of_the_library_is_named_with_the_call_that_sets_it():
     _, candidate = changed(functools.partial(updated, epsilon=1e-5), functools.partial(updated, epsilon=1e-8))
-    assert candidate.startswith("add 1e-08, once against 0, at ") and candidate.endswith(" in adam")
+    assert candidate.startswith("add 1e-08 once, at ") and candidate.endswith(" in adam")
 
 
 def rms(x):
@@ -146,4 +146,4 @@ def test_a_function_that_is_called_again_and_again_is_read_once():
         return lambda x: inner(inner(x))
 
     reference, candidate = changed(nested(1e-6), nested(1e-5))
-    assert f"{2**30} times against 0" in reference and f"{2**30} times against 0" in candidate
+    assert f"{2**30} times" in reference and f"{2**30} times" in candidate
