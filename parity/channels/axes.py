@@ -28,14 +28,20 @@ class AxisNames:
     Args:
         rules: logical axis -> mesh axes; empty if both sides use names of one kind, which must then be equal.
         inferred: True if the pair gives no rules, and those here follow from the leaves.
+        unnamed: True if the reference names no axis and the pair gives no rules, so that the candidate may name any.
     """
 
     rules: tuple[tuple[str, Any], ...] = ()
     inferred: bool = False
+    unnamed: bool = False
 
     def agree(self, left: Axes, right: Axes) -> bool:
         """Returns True if two leaves have equal names, or equal mesh axes by the rules."""
-        return left == right or (bool(self.rules) and self._resolved(left) == self._resolved(right))
+        return (
+            self.unnamed
+            or left == right
+            or (bool(self.rules) and self._resolved(left) == self._resolved(right))
+        )
 
     def difference(self, left: Axes, right: Axes) -> str:
         """Returns the likeliest reason why the names of two leaves do not agree."""
@@ -51,7 +57,9 @@ class AxisNames:
         return tuple(spec)
 
     def words(self) -> str:
-        """Returns the inferred rules as text; empty if the pair gives the rules, or needs none."""
+        """Returns what is inferred or not compared as text; empty if the pair gives the rules, or needs none."""
+        if self.unnamed:
+            return "axes are not compared, because the reference names none"
         listed = ", ".join(f"{name} is {axes}" for name, axes in self.rules if name != axes)
         return f"axes agree if {listed} (no axis_rules given)" if self.inferred else ""
 
@@ -61,6 +69,8 @@ def axis_names(evidence: Evidence) -> AxisNames:
     used = [_names(side.build.leaves.values()) for side in evidence.sides]
     rules = next((side.build.rules for side in evidence.sides if side.build.rules), ())
     if not rules:
+        if used[1] and not used[0]:
+            return AxisNames(unnamed=True)
         related = any(side.mesh.axes for side in evidence.sides) or used[0] & used[1]
         return AxisNames() if related else _inferred(evidence)
     physical = mesh_axes(rules) | {name for side in evidence.sides for name, _ in side.mesh.axes}

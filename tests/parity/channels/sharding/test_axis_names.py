@@ -18,9 +18,13 @@ NAMES = {"up": ("embed", "mlp"), "down": ("mlp", "embed")}
 
 
 class Linen(linen.Module):
+    named: bool = True
+
     @linen.compact
     def __call__(self, x):
         def dense(name, size):
+            if not self.named:
+                return linen.Dense(size, name=name)
             init = linen.with_logical_partitioning(linen.initializers.lecun_normal(), NAMES[name])
             bias = linen.with_logical_partitioning(linen.initializers.zeros, NAMES[name][1:])
             return linen.Dense(size, kernel_init=init, bias_init=bias, name=name)
@@ -43,13 +47,13 @@ class Nnx(nnx.Module):
         return self.down(jnp.tanh(self.up(x)))
 
 
-def run(mesh, given=RULES, rules=RULES, wrong=None):
+def run(mesh, given=RULES, rules=RULES, wrong=None, named=True):
     def inputs(seed):
         return {"x": np.random.default_rng(seed).normal(size=(B, D)).astype("float32")}
 
     pair = parity.twins(
         "axes",
-        linen=Linen,
+        linen=lambda: Linen(named=named),
         nnx=lambda rngs: Nnx(rngs, dict(rules), wrong),
         inputs=inputs,
         loss=lambda out, batch: jnp.mean(out**2),
@@ -93,6 +97,22 @@ def test_without_rules_on_one_device_leaves_must_agree_on_the_rules():
     wrong = run("single", given=(), wrong=("tensor", "fsdp"))
     assert next(finding.where for finding in wrong.channels["tree"].findings).endswith("up/kernel")
     assert wrong.verdict == "failed"
+
+
+@pytest.mark.parametrize(("given", "verdict"), [((), "passed"), (RULES, "failed")])
+def test_a_reference_without_names_leaves_the_candidates_open_unless_the_pair_has_rules(given, verdict):
+    """Such as the parameters of a Linen train step, out of their boxes."""
+    result = run("single", given=given, named=False)
+    assert result.verdict == verdict, result.sentence()
+    assert (
+        given or "axes are not compared, because the reference names none" in result.channels["tree"].detail
+    )
+
+
+def test_a_candidate_without_the_names_of_the_reference_fails():
+    bare = (("embed", None), ("mlp", None))
+    result = run("single", given=(), rules=bare)
+    assert {str(channel.verdict) for channel in result.channels.values()} == {"failed"}, result.sentence()
 
 
 def test_a_missing_rule_is_told_from_names_that_are_swapped():
