@@ -330,16 +330,36 @@ def _attributes(expression: ast.AST, context: type[ast.expr_context]) -> Iterato
 
 @functools.lru_cache(maxsize=4_096)
 def function_of(frame: Frame) -> tuple[str, str]:
-    """Returns the values that a file gives to names in the innermost function around a line, and the function's text.
+    """Returns the values that a file gives to names in the innermost function around a line, and the function's code.
 
-    The file's name is in place of the values if there is no text.
+    Its name, docstring and comments do not count, nor do the names of its parameters and variables. The file's name is
+    in place of the values if there is no text.
     """
     first, last = _span(frame)
     text = "".join(linecache.getlines(frame.file)[first - 1 : last])
     names = set(re.findall(r"\w+", text))
     assigned = [node for node in parsed(frame.file).body if isinstance(node, ast.Assign | ast.AnnAssign)]
     values = [ast.unparse(node) for node in assigned if names & targets(node)]
-    return "; ".join(values) if text.strip() else frame.file.rpartition("/")[2], textwrap.dedent(text)
+    code = _without_names(around(frame, ast.FunctionDef)) or textwrap.dedent(text)
+    return "; ".join(values) if text.strip() else frame.file.rpartition("/")[2], code
+
+
+def _without_names(function: ast.AST) -> str:
+    """Returns the code of a function with numbers for its parameters and variables; empty for another node."""
+    if not isinstance(function, ast.FunctionDef):
+        return ""
+    own = targets(function) | {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+    numbers: dict[str, int] = {}
+
+    def number(found: re.Match[str]) -> str:
+        return f"{found[1]}{numbers.setdefault(found[2], len(numbers)) if found[2] in own else found[2]}"
+
+    body = function.body[ast.get_docstring(function) is not None :]
+    return re.sub(
+        r"(Name\(id=|\barg\(arg=)'(\w+)'",
+        number,
+        f"{ast.dump(function.args)} {ast.dump(ast.Module(body, []))}",
+    )
 
 
 def _span(frame: Frame) -> tuple[int, int]:

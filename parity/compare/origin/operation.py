@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
-from parity.compare.origin.alignment import GIVEN, ITERATIONS, before_moves
+from parity.compare.origin.alignment import GIVEN, ITERATIONS, before_moves, reached
 from parity.compare.origin.blame import STRATEGIES, Blame, Strategy, makers_of_both, set_by_callers
 from parity.compare.origin.divergence import Divergence, present
 from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
@@ -365,18 +365,20 @@ class _Entry:
 def _as_given(divergence: Divergence, leaves: Collection[str]) -> str:
     """Returns a doubt if one side returns or uses a leaf as it is given, which the other updates inside; else empty.
 
-    A leaf that is used counts only if this side also computes the updated one.
+    A leaf that is used counts only if this side also computes the updated one, from the leaf.
     """
     if divergence.pair is None:
         return ""
     ends, nodes, matches = divergence.pair, divergence.nodes, divergence.alignment.matches
-    for side, trace in enumerate(divergence.alignment.traces):
+    traces = divergence.alignment.traces
+    for side, trace in enumerate(traces):
         given, other = nodes[side], nodes[1 - side]
         if given is None or other is None or given.label not in leaves or other.label:
             continue
         callers = [str(frame) for frame in site(other).own]
         returned = len(divergence.path) <= 1 and ends[side] in trace.outputs
-        used = matches[1 - side][ends[1 - side]] >= 0 and not other.sketch.plain
+        before = reached([ends[1 - side]], lambda at, other=side: traces[1 - other].nodes[at].inputs)
+        used = matches[1 - side][ends[1 - side]] >= 0 and matches[side][ends[side]] in before
         if (returned or used) and len(callers) >= DEEP:
             how = f"{'returns' if returned else 'uses'} {given.label} as it is given"
             return f"because the {SIDES[side]} {how}, as a caller may decide: {listed(callers, MOST)}"
