@@ -489,6 +489,41 @@ def test_a_leaf_that_is_used_as_it_is_given_is_no_state_that_is_returned():
     assert "as it is given" not in finding.sentence, finding.sentence
 
 
+def product(kept):
+    return kept[0] * kept[1]
+
+
+def mixed(old, new):
+    return 0.9 * old + 0.1 * new
+
+
+def blended(before, now):
+    return 0.9 * before + 0.1 * now
+
+
+def kept_up(given, kept):
+    return kept_up_inside(given, kept), kept
+
+
+def kept_up_inside(given, kept):
+    return mixed(given, product(kept))
+
+
+def kept_down(given, kept):
+    return kept_down_inside(given, kept), kept
+
+
+def kept_down_inside(given, kept):
+    return blended(product(kept), given)
+
+
+def test_exchanged_arguments_of_equal_code_are_of_its_callers_and_leave_no_doubt():
+    """A function of other names is equal code, and a value that does not come from the leaf is not its update."""
+    finding, blamed = first(kept_up, kept_down, X[0], W, partners=GIVEN)
+    assert blamed == ["kept_up_inside", "kept_down_inside"], finding.sentence
+    assert not finding.facts["doubt"], finding.sentence
+
+
 def advanced_twice(given, kept):
     return advanced(advanced(given)), kept
 

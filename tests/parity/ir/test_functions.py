@@ -97,6 +97,31 @@ def test_equal_code_reads_equal_constants_of_its_file(tmp_path, base, is_equal):
     assert (found[0] == found[1]) is is_equal
 
 
+@pytest.mark.parametrize(
+    ("other", "is_equal"),
+    [
+        (
+            'def ema(new, held, decay):\n    """An average."""\n    kept = decay * new\n    return kept + held\n',
+            True,
+        ),
+        ("def ema(new, held, decay):\n    kept = decay * held\n    return kept + new\n", False),
+        ("def ema(new, held, decay):\n    kept = decay * new\n    return kept - held\n", False),
+        ("def ema(new, held, decay=2):\n    kept = decay * new\n    return kept + held\n", False),
+        ("def ema(new, held, decay):\n    kept = scale * new\n    return kept + held\n", False),
+    ],
+    ids=["names", "order of parameters", "operation", "default", "global"],
+)
+def test_code_is_equal_whatever_its_names_are(tmp_path, other, is_equal):
+    found = []
+    for name, text in (
+        ("one.py", "def blend(old, new, m):\n    a = m * old\n    return a + new\n"),
+        ("other.py", other),
+    ):
+        (tmp_path / name).write_text(text)
+        found.append(function_of(Frame(str(tmp_path / name), 2)))
+    assert (found[0] == found[1]) is is_equal
+
+
 def test_a_difference_in_code_that_differs_names_its_own_line(tmp_path):
     found = sentence(tmp_path, edit=("x * factor", "x + factor"))
     assert found.endswith("norms.py:24 in Layer.scaled"), found
