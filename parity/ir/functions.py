@@ -147,6 +147,17 @@ def giving_call(frames: Sequence[Frame]) -> Frame | None:
     return next((frame for inner, frame in calls if not _passes_on(frame, inner)), None)
 
 
+def setting_call(frames: Sequence[Frame]) -> str:
+    """Returns the line that makes the innermost method's object, or the innermost call that gives it settings, as text.
+
+    Args:
+        frames: lines on a call stack, innermost first.
+    """
+    made = made_at(frames[1], frames[0]) if len(frames) > 1 else None
+    call = made or giving_call(frames)
+    return f", {'made' if made else 'called'} at {call}" if call else ""
+
+
 def _passes_on(frame: Frame, inner: Frame) -> bool:
     """True if a statement is a call that only passes parameters to parameters of the same names of an inner function.
 

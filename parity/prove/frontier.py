@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from parity.ir.functions import origin
+from parity.ir.functions import origin, setting_call
 from parity.ir.given import given_at
 from parity.ir.location import SourceLocation
 from parity.verdicts import SIDES, Doubt, Finding
@@ -148,10 +148,16 @@ class Frontier:
 
     def _texts(self) -> list[str]:
         sides = ((self.reference, self.candidate), (self.candidate, self.reference))
-        return [
+        texts = [
             "" if side is None else _with_line(side.against(other, unsure=self.unsure), side, constant)
             for (side, other), constant in zip(sides, self._constants(), strict=True)
         ]
+        if self.differences and self.differences[0].startswith("result type"):  # sizes come from outside
+            texts = [
+                text if " at " in text or not side else f"{text}{setting_call(side.place.own)}"
+                for text, (side, _) in zip(texts, sides, strict=True)
+            ]
+        return texts
 
     def _constants(self) -> tuple[str, str]:
         """The constant of each side as text; empty if they do not differ by one, or their lines are named anyway."""

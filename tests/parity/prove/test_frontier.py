@@ -159,6 +159,30 @@ def test_two_tables_of_constants_are_not_printed():
     assert f"(operand 1: {TABLE})" in found
 
 
+def seats(x, count):
+    return jnp.sum(jax.nn.one_hot(jnp.int32(x), count), 0)
+
+
+def places(values, size):
+    return jax.nn.one_hot(jnp.int32(values), size).sum(0)
+
+
+def seated(x, w):
+    return jnp.max(seats(x, 3 + len(w)))
+
+
+def placed(x, w):
+    return jnp.max(places(x, 2 + len(w)))
+
+
+def test_the_caller_that_gives_a_size_is_named():
+    found = first_sentence((seated, placed), jnp.ones(5), jnp.ones(4))
+    assert "(result type: tensor<5x7x" in found, found
+    for name, caller in (("seats", "seated"), ("places", "placed")):
+        (side,) = (part for part in found.split(", candidate ") if f" in {name}, " in part)
+        assert side.endswith(f" in {caller}"), found
+
+
 def rows(bug):
     """A loop over rows, whose candidate also stacks the carries if it has a bug."""
 
