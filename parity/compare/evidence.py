@@ -12,7 +12,7 @@ from parity.builds.build import Build, Group, building
 from parity.builds.tree import Role
 from parity.builds.weights.inference import infer
 from parity.builds.weights.map import MapError, WeightMap, normalise
-from parity.builds.weights.modules import Near, Order, moment_of
+from parity.builds.weights.modules import Order, Paths, Programs, moment_of
 from parity.cases.case import Case, made
 from parity.compare.clock import SideError
 from parity.compare.memo import Memo, Once
@@ -20,6 +20,7 @@ from parity.compare.pairing import (
     Pairing,
     pair_positions,
     pair_programs,
+    state_feeding,
     state_fingerprints,
     state_operations,
     state_order,
@@ -370,9 +371,13 @@ def _infer_among(evidence: Evidence, without: tuple[set[str], set[str]]) -> Weig
     )
 
     try:
-        uses = functools.partial(_of_programs, evidence, state_fingerprints)
-        near = functools.partial(evidence.read, _near)
-        return infer(reference, candidate, evidence.case.rules, uses, lambda: _order(evidence), near)
+        programs = Programs(
+            use=functools.partial(_of_programs, evidence, state_fingerprints),
+            order=functools.partial(_order, evidence),
+            near=functools.partial(evidence.read, _near),
+            feeding=functools.partial(evidence.read, _feeding),
+        )
+        return infer(reference, candidate, evidence.case.rules, programs)
     except MapError as error:
         return error
 
@@ -422,7 +427,7 @@ def _order(evidence: Evidence) -> Order:
     return found
 
 
-def _near(evidence: Evidence) -> Near:
+def _near(evidence: Evidence) -> Paths:
     """Returns the operations that process each leaf, in the smallest program that uses the most parameters."""
 
     def rank(program: str) -> tuple[int, int]:
@@ -436,6 +441,12 @@ def _near(evidence: Evidence) -> Near:
             left, right = evidence.of_program(program).sides
             return left.read(state_operations), right.read(state_operations)
     return {}, {}
+
+
+def _feeding(evidence: Evidence) -> Paths:
+    """Returns the leaves on which each module's new parameters depend, in the first program that returns any."""
+    found = (pair for pair in _of_programs(evidence, state_feeding).values() if all(pair))
+    return next(found, ({}, {}))
 
 
 def _of_programs(evidence: Evidence, reader: Callable[[Side], T]) -> dict[str, tuple[T, T]]:

@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from parity.builds.build import Group
-from parity.builds.tree import is_counter
-from parity.builds.weights.map import Entry, WeightMap
+from parity.builds.tree import Role, is_counter
+from parity.builds.weights.map import Entry, WeightMap, normalise
 from parity.builds.weights.transforms import Identity
 from parity.cases.recipe import KEY
 from parity.compare.side import INPUT, STATE, Side
@@ -19,7 +19,8 @@ from parity.prove.frontier import MOST_ENTRIES, Frontier, FrontierSide
 from parity.prove.numbering import users
 from parity.prove.proof import NO_UNPAIRED
 from parity.prove.search import side_of
-from parity.verdicts import SIDES
+from parity.values.rng.demand import Demand
+from parity.verdicts import SIDES, grouped
 
 BY_LEAF = frozenset(str(group) for group in Group if group.by_leaf)
 SILENT = (
@@ -199,6 +200,23 @@ def state_order(side: Side) -> dict[str, int]:
     """Returns ``{path: rank}`` of the first use of each state leaf in the traced program."""
     paths = side.state_paths
     return {paths[index]: rank for index, rank in first_uses(side.traced.jaxpr).items() if index < len(paths)}
+
+
+def state_feeding(side: Side) -> dict[str, set[str]]:
+    """Returns ``{module: paths}`` of the state leaves on which the new parameters of each outermost module depend."""
+    written = grouped(
+        (
+            at
+            for at, (group, path) in enumerate(side.results)
+            if group == Group.STATE and side.build.leaves[path].role is Role.PARAMS
+        ),
+        lambda at: normalise(side.results[at][1]).partition("/")[0],
+    )
+    paths = dict(enumerate(side.state_paths))
+    return {
+        module: {paths[at] for at in Demand(side.traced.jaxpr, wanted, all_draws=False).inputs & paths.keys()}
+        for module, wanted in written.items()
+    }
 
 
 def state_operations(side: Side) -> dict[str, set[str]]:

@@ -28,8 +28,9 @@ from parity.builds.weights.map import (
     strip_container,
 )
 from parity.builds.weights.modules import (
-    Near,
     Order,
+    Programs,
+    Uses,
     averages,
     beside_paired,
     clones,
@@ -45,27 +46,16 @@ from parity.builds.weights.transforms import Identity, Stack, Transform, Unstack
 from parity.verdicts import grouped
 
 Leaves = Mapping[str, Leaf]
-Uses = Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]
-"""Program -> for reference and candidate, ``{path: fingerprint of how the program uses the leaf}``."""
 
 
 def infer(
-    reference: Leaves,
-    candidate: Leaves,
-    rules: Sequence[Rule] = (),
-    use: Callable[[], Uses] | None = None,
-    order: Callable[[], Order] = lambda: ({}, {}),
-    near: Callable[[], Near] = lambda: ({}, {}),
+    reference: Leaves, candidate: Leaves, rules: Sequence[Rule] = (), programs: Programs = Programs()
 ) -> WeightMap:
     """Pairs all leaves of two states.
 
     Args:
         rules: explicit pairings, tried first.
-        use: computes a fingerprint of how each program of both sides uses each leaf; only called if names
-            and shapes are ambiguous.
-        order: computes the place where each side's program first uses each leaf; only called if several modules
-            have equal content.
-        near: computes the operations that process each leaf of each side, up to the next product; likewise.
+        programs: what the programs of both sides say about leaves.
 
     Returns:
         The map; RNG leaves without a partner are in `WeightMap.alone`.
@@ -75,17 +65,17 @@ def infer(
         MapError: other leaves have no partner.
         RuleError: a rule pairs nothing, or its transform does not fit.
     """
-    search = _Search(reference, candidate, near)
-    search.set_clone_aside(order)
+    search = _Search(reference, candidate, programs)
+    search.set_clone_aside()
     search.by_rules(rules)
     for role in Role:
         for matcher in (search.by_parameter, search.by_name, search.fold, search.by_name, search.by_words):
             matcher(role)
-        if use and search.has_choice(role):
-            search.by_use(role, use())
+        if programs.use and search.has_choice(role):
+            search.by_use(role, programs.use())
         search.by_related(role)
-        search.by_module(role, order)
-        search.by_shape(role, order)
+        search.by_module(role)
+        search.by_shape(role)
         search.unfold()
     search.join_roles()
     for matcher in (search.by_parameter, search.by_name, search.by_words, search.by_related):
@@ -164,8 +154,8 @@ class _Side:
 class _Search:
     """Matches leaves step by step; matched leaves are removed from the names of both sides."""
 
-    def __init__(self, reference: Leaves, candidate: Leaves, near: Callable[[], Near]):
-        self.near = near
+    def __init__(self, reference: Leaves, candidate: Leaves, programs: Programs):
+        self.programs = programs
         self.sides = (_Side("reference", reference), _Side("candidate", candidate))
         left, right = self.sides
         gaps = left.own - right.own, left.size(left.parameters) - right.size(right.parameters)
@@ -176,7 +166,7 @@ class _Search:
         self.shifted: set[tuple[str, ...]] = set()
         self.entries: list[Entry] = []
 
-    def set_clone_aside(self, order: Callable[[], Order]) -> None:
+    def set_clone_aside(self) -> None:
         """Counts a module of one side as copies if another has its parameters and the other side holds them as state.
 
         Parameters and their averages are used in the same order on both sides. A side that does
@@ -203,7 +193,7 @@ class _Search:
         held = max([moments, *map(dict, modules)], key=in_common)
         if 2 * in_common(held) <= max(len(held), shapes.total()):
             return
-        places = dict(zip(self.sides, order(), strict=True))
+        places = dict(zip(self.sides, self.programs.order(), strict=True))
 
         def first_use(side: _Side, names: Iterable[str]) -> float:
             return min(places[side].get(side.paths[name], math.inf) for name in names)
@@ -415,20 +405,20 @@ class _Search:
         partners have equal names, too.
         """
         paths = [path for entry in entries for path in (entry.candidate if side else entry.reference)]
-        leaves, held = self.sides[side].leaves, self._of(side, role)
+        leaves, unpaired = self.sides[side].leaves, self._of(side, role)
         owners, parts = short_names(map(normalise, paths))
         parts = parts if role is Role.OPTIMIZER else {}
-        modules = averages(held, {normalise(path): leaves[path] for path in paths})
+        modules = averages(unpaired, {normalise(path): leaves[path] for path in paths})
         claims, paired = [], {}
         for entry in entries:
             names = [normalise(path).partition("/")[2] for path in (*entry.reference, *entry.candidate)]
             for path in entry.candidate if side else entry.reference:
                 paired[normalise(path)] = (*names, str(entry.transform))
-        for name in held:
+        for name in unpaired:
             if owned := moment_of(name, owners):
                 claims.append((name, owned[0], _word(owned[0]), (owners[owned[1]],)))
-            elif owned := moment_of(name, parts):
-                claims.append((name, owned[0], _word(owned[0]), parts[owned[1]]))
+            elif (owned := moment_of(name, parts)) and (held := self._fed(side, name, owned[1], parts)):
+                claims.append((name, owned[0], _word(owned[0]), held))
             elif name in modules:
                 claims.append((name, modules[name][0], "", modules[name][1]))
         counts = collections.Counter(claim[2:] for claim in claims)
@@ -440,6 +430,20 @@ class _Search:
             ):
                 found.setdefault(owner, {})[moment] = name
         return {owner: _labelled(held) for owner, held in found.items()}
+
+    def _fed(
+        self, side: int, moment: str, part: str, owners: Mapping[str, tuple[str, ...]]
+    ) -> tuple[str, ...]:
+        """Returns the parameter with the name of a part whose module alone a moment feeds.
+
+        If there is none, or several, all parameters of that name; none if the part is a leaf without a module.
+        """
+        has_module, held = "/" in part, owners[part]
+        if has_module and len(held) == 1:
+            return held
+        fed, path = self.programs.feeding()[side], self.sides[side].paths[moment]
+        found = tuple(each for each in held if path in fed.get(each.partition("/")[0], ()))
+        return found if len(found) == 1 else held if has_module else ()
 
     def _have_shapes(self, chosen: Sequence[Sequence[str]], entry: Entry) -> bool:
         """True if the leaves are unpaired and have the shapes of an entry's parameters.
@@ -453,7 +457,7 @@ class _Search:
         owners = [[side.leaves[path].shape for path in paths] for side, _, paths in sides]
         return shapes == owners or (isinstance(entry.transform, Identity) and shapes[0] == shapes[1])
 
-    def by_module(self, role: Role, order: Callable[[], Order]) -> None:
+    def by_module(self, role: Role) -> None:
         """Pairs leaves in modules of paired leaves, then whole modules.
 
         Modules of equal parameters and states come before those of equal parameters only.
@@ -468,13 +472,14 @@ class _Search:
         states = (self._of(0, Role.STATE), self._of(1, Role.STATE)) if role is Role.PARAMS else ({}, {})
         for further in (states, ({}, {})):
             for how, pairs in pair_modules(
-                self._of(0, role), self._of(1, role), lambda: self._anchored(order()), self.near, further
+                self._of(0, role), self._of(1, role), self._anchored, self.programs.near, further
             ):
                 for name, other in pairs:
                     self._pair([name], [other], how)
 
-    def _anchored(self, order: Order) -> Order:
+    def _anchored(self) -> Order:
         """Returns places in the order of use that begin with the place, in the reference, of the paired leaf before."""
+        order = self.programs.order()
         partners = {one.candidate[0]: one.reference[0] for one in self.entries}
         known = ({path: path for path in partners.values()}, partners)
         anchored: list[dict[str, tuple[float, ...]]] = [{}, {}]
@@ -543,7 +548,7 @@ class _Search:
                 for name, other in pairs.items():
                     self._pair([name], [other], RELATED)
 
-    def by_shape(self, role: Role, order: Callable[[], Order]) -> None:
+    def by_shape(self, role: Role) -> None:
         """Pairs the remaining leaves by shape and dtype, in the order of use; nearest names first if some are missing.
 
         A name that both sides have is left out: its shapes differ, so it needs a rule.
@@ -557,7 +562,7 @@ class _Search:
             if len(names) == len(others) > 1:
                 held = zip(sides, (names, others), strict=True)
                 left, right = ({name: [leaves[name]] for name in each} for leaves, each in held)
-                how, pairs = pair_in_order(left, right, self._anchored(order()), self.near)
+                how, pairs = pair_in_order(left, right, self._anchored(), self.programs.near)
             else:
                 how, pairs = "shape" if len(others) == 1 else NEAREST, dict(pair_nearest(names, others))
             for name, other in pairs.items():

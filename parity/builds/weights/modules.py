@@ -1,6 +1,7 @@
 """Pairs modules of both sides, so that leaves of a module stay together, moments with parameters, and names."""
 
 import collections
+import dataclasses
 import difflib
 import itertools
 import math
@@ -15,11 +16,32 @@ from parity.verdicts import grouped
 FEW = 64
 """Number of names per side of which all pairs are rated, since that takes quadratic time."""
 
+Uses = Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]
+"""Program -> for reference and candidate, ``{path: fingerprint of how the program uses the leaf}``."""
+
 Order = tuple[Mapping[str, Any], Mapping[str, Any]]
 """For each side, path of a leaf -> rank of its first use in the program; comparable."""
 
-Near = tuple[Mapping[str, Set[str]], Mapping[str, Set[str]]]
-"""For each side, path of a leaf -> names of the operations that process it, up to the next product of matrices."""
+Paths = tuple[Mapping[str, Set[str]], Mapping[str, Set[str]]]
+"""For each side, texts by a path or a module."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Programs:
+    """What the programs of both sides say about leaves; each is computed only if names and shapes leave a choice.
+
+    Args:
+        use: fingerprints of how each program uses each leaf; None if there are no programs.
+        order: the place where each side's program first uses each leaf.
+        near: path of a leaf -> names of the operations that process it, up to the next product of matrices.
+        feeding: outermost module -> paths of the leaves on which the new values of its parameters depend.
+    """
+
+    use: Callable[[], Uses] | None = None
+    order: Callable[[], Order] = lambda: ({}, {})
+    near: Callable[[], Paths] = lambda: ({}, {})
+    feeding: Callable[[], Paths] = lambda: ({}, {})
+
 
 Pairs = list[tuple[str, str]]
 
@@ -74,7 +96,7 @@ def pair_modules(
     reference: Mapping[str, Leaf],
     candidate: Mapping[str, Leaf],
     order: Callable[[], Order],
-    near: Callable[[], Near],
+    near: Callable[[], Paths],
     states: tuple[Mapping[str, Leaf], Mapping[str, Leaf]] = ({}, {}),
 ) -> Iterator[tuple[str, Pairs]]:
     """Pairs whole modules that hold leaves of the same names, shapes and dtypes.
@@ -111,7 +133,7 @@ def pair_in_order(
     reference: Mapping[str, Sequence[Leaf]],
     candidate: Mapping[str, Sequence[Leaf]],
     order: Order,
-    near: Callable[[], Near],
+    near: Callable[[], Paths],
 ) -> tuple[str, dict[str, str]]:
     """Pairs names by their numbers, else in the order in which the programs use their leaves, unless words object.
 
@@ -224,14 +246,14 @@ def short_names(names: Iterable[str]) -> tuple[dict[str, str], dict[str, tuple[s
     """Returns parameters by the names that their moments may end with.
 
     The first ones may lack the modules that hold all parameters, such as ``net`` of a trainer. The second ones lack the
-    outermost module, which has an optimizer of its own: what is left has a module, and several parameters may end so.
+    outermost module, which has an optimizer of its own; several parameters may end so.
     """
     found = short = {name: name for name in names}
     while len({name.partition("/")[0] for name in short}) == 1 and all("/" in name for name in short):
         short = {_inside(name): owner for name, owner in short.items()}
         found = short | found
     parts = grouped(short, _inside)
-    return found, {part: tuple(short[name] for name in held) for part, held in parts.items() if "/" in part}
+    return found, {part: tuple(short[name] for name in held) for part, held in parts.items() if part}
 
 
 def moment_of(name: str, owners: Container[str]) -> tuple[str, str] | None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.inference import infer
 from parity.builds.weights.map import MapError, Rule, normalise
+from parity.builds.weights.modules import Programs
 from parity.builds.weights.transforms import Concat, Identity, Permute, Reshape, Split, Stack, Unstack
 
 few = settings(max_examples=120, deadline=None, database=None, derandomize=True)
@@ -330,7 +331,7 @@ def test_layers_are_paired_with_a_stack_of_other_names(swapped):
     reference, candidate = both(UNROLLED, "opt_state"), both(RENAMED, "optimizer")
     used = [{item.path: at for at, item in enumerate(items)} for items in (UNROLLED, RENAMED)]
     sides, kind = ([candidate, reference], Unstack) if swapped else ([reference, candidate], Stack)
-    weights = infer(*sides, order=lambda: (used[swapped], used[not swapped]))
+    weights = infer(*sides, programs=Programs(order=lambda: (used[swapped], used[not swapped])))
     assert_total(weights, *sides)
     assert_there_and_back(weights, *sides)
     many, one = ("candidate", "reference") if swapped else ("reference", "candidate")

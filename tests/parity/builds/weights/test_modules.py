@@ -9,7 +9,7 @@ import pytest
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.inference import infer
 from parity.builds.weights.map import FOLLOWS, MapError, Rule
-from parity.builds.weights.modules import pair_nearest
+from parity.builds.weights.modules import Programs, pair_nearest
 from parity.builds.weights.transforms import Concat, Split
 from parity.ir.jaxprs import first_uses
 
@@ -44,7 +44,7 @@ def test_automatic_names_are_paired_as_whole_modules_in_the_order_of_use():
         [f"params/Dense_{i}/{leaf}" for i in (0, 1, 2) for leaf in ("kernel", "bias")],
         [f"model/{name}/{leaf}" for name in ("enc", "mid", "dec") for leaf in ("bias", "kernel")],
     )
-    weights = infer(reference, candidate, order=lambda: used)
+    weights = infer(reference, candidate, programs=Programs(order=lambda: used))
     names = ("enc", "mid", "dec")
     assert pairs(weights) == {
         f"params/Dense_{i}/{leaf}": f"model/{names[i]}/{leaf}"
@@ -58,7 +58,9 @@ def test_a_list_and_modules_that_are_numbered_otherwise_are_paired_in_the_order_
     names = ("blocks/0/norm", "blocks/1/norm", "last")
     reference = leaves(", ".join(f"params/norms_{i}/scale 5" for i in range(3)))
     candidate = leaves(", ".join(f"model/{name}/scale 5" for name in names))
-    weights = infer(reference, candidate, order=lambda: order(list(reference), list(candidate)))
+    weights = infer(
+        reference, candidate, programs=Programs(order=lambda: order(list(reference), list(candidate)))
+    )
     assert pairs(weights) == dict(zip(reference, candidate, strict=True))
     assert weights.guessed == list(weights.entries)  # a program may use the last norm in a block
 
@@ -70,14 +72,16 @@ def test_branches_in_another_order_keep_the_norm_behind_its_convolution():
         ["params/a/kernel", "params/one/scale", "params/b/kernel", "params/two/scale"],
         ["model/d/kernel", "model/x/scale", "model/c/kernel", "model/y/scale"],
     )
-    found = pairs(infer(reference, candidate, order=lambda: used))
+    found = pairs(infer(reference, candidate, programs=Programs(order=lambda: used)))
     assert found["params/one/scale"] == "model/y/scale" and found["params/two/scale"] == "model/x/scale"
 
 
 def test_a_list_that_counts_from_one_is_paired_in_the_order_of_use_for_sure():
     reference = leaves(", ".join(f"params/norms_{i}/scale 5" for i in range(3)))
     candidate = leaves(", ".join(f"model/norm_{i}/scale 5" for i in (1, 2, 3)))
-    weights = infer(reference, candidate, order=lambda: order(list(reference), list(candidate)))
+    weights = infer(
+        reference, candidate, programs=Programs(order=lambda: order(list(reference), list(candidate)))
+    )
     assert pairs(weights) == dict(zip(reference, candidate, strict=True)) and not weights.guessed
 
 
@@ -88,7 +92,7 @@ def test_numbers_at_other_places_of_the_name_are_the_same_numbers():
     candidate = leaves(", ".join(f"model/blocks/{layer}/ln{norm}/scale 5" for layer, norm in names))
     exchanged = [f"model/blocks/{layer}/ln{norm}/scale" for layer in (0, 1) for norm in (2, 1)]
     used = [f"params/ln{norm}_{layer}/scale" for layer in (0, 1) for norm in (1, 2)]
-    weights = infer(reference, candidate, order=lambda: order(used, exchanged))
+    weights = infer(reference, candidate, programs=Programs(order=lambda: order(used, exchanged)))
     assert pairs(weights) == dict(zip(reference, candidate, strict=True))
 
 
@@ -100,14 +104,14 @@ def test_a_leaf_that_is_paired_takes_the_rest_of_its_module_along():
         {"params/Dense_0/kernel": "first", "params/Dense_1/kernel": "second"},
         {"model/b/kernel": "first", "model/a/kernel": "second"},
     )
-    weights = infer(reference, candidate, use=lambda: {"forward": use})
+    weights = infer(reference, candidate, programs=Programs(use=lambda: {"forward": use}))
     assert pairs(weights)["params/Dense_0/bias"] == "model/b/bias"
     assert pairs(weights)["params/Dense_1/bias"] == "model/a/bias"
 
 
 def test_custom_names_are_paired_by_nearest_name():
     reference, candidate = dense("params/encoder", "params/decoder"), dense("model/dec", "model/enc")
-    found = pairs(infer(reference, candidate, order=lambda: 1 / 0))
+    found = pairs(infer(reference, candidate, programs=Programs(order=lambda: 1 / 0)))
     assert found["params/encoder/bias"] == "model/enc/bias"
     assert found["params/decoder/kernel"] == "model/dec/kernel"
 
@@ -140,7 +144,7 @@ def test_statistics_are_next_to_the_parameters_of_their_module():
     used = order(
         ["params/BatchNorm_0/scale", "params/BatchNorm_1/scale"], ["model/first/scale", "model/last/scale"]
     )
-    found = pairs(infer(reference, candidate, order=lambda: used))
+    found = pairs(infer(reference, candidate, programs=Programs(order=lambda: used)))
     assert found["batch_stats/BatchNorm_0/mean"] == "model/first/mean"
     assert found["batch_stats/BatchNorm_1/var"] == "model/last/var"
 
@@ -161,7 +165,7 @@ def test_moments_follow_their_parameters_in_any_container():
         ["params/params/Dense_0/kernel", "params/params/Dense_1/kernel"],
         ["model/up/kernel", "model/down/kernel"],
     )
-    found = pairs(infer(reference, candidate, order=lambda: used))
+    found = pairs(infer(reference, candidate, programs=Programs(order=lambda: used)))
     assert found["opt_state/0/mu/params/Dense_1/kernel"] == "optimizer/opt_state/1/0/mu/down/kernel"
     assert found["opt_state/0/nu/params/Dense_0/kernel"] == "optimizer/opt_state/1/0/nu/up/kernel"
 
@@ -226,7 +230,7 @@ def test_an_average_in_variables_of_the_parameters_type_is_no_parameter():
     names = ("ema/params/up", "ema/params/down", "model/up", "model/down")
     candidate = leaves(", ".join(f"{name}/kernel 5x5" for name in names))
     used = order(["params/Dense_0/kernel", "params/Dense_1/kernel"], ["model/up/kernel", "model/down/kernel"])
-    assert pairs(infer(reference, candidate, order=lambda: used)) == {
+    assert pairs(infer(reference, candidate, programs=Programs(order=lambda: used))) == {
         "params/Dense_0/kernel": "model/up/kernel",
         "params/Dense_1/kernel": "model/down/kernel",
         "ema/Dense_0/kernel": "ema/params/up/kernel",
@@ -315,7 +319,9 @@ MODEL = {path.replace("ema", "params"): other.replace("slow", "flow") for path, 
 def test_an_average_of_any_name_follows_its_parameter():
     """The order of use would exchange `lower` and `upper`, as sampling reads averages from last to first."""
     used = order([*in_order("params"), *in_order("ema")[::-1]], in_order("flow", "slow"))
-    found = pairs(infer(of_params_and_ema(), of_flow_and_slow(Role.STATE), order=lambda: used))
+    found = pairs(
+        infer(of_params_and_ema(), of_flow_and_slow(Role.STATE), programs=Programs(order=lambda: used))
+    )
     assert found == MODEL | AVERAGES
 
 
@@ -329,9 +335,9 @@ def test_a_clone_of_the_model_is_no_parameter(swapped):
     sides = of_params_and_ema(), of_flow_and_slow(Role.PARAMS)
     roots = [("params", "ema"), ("flow", "slow")]
     used = order(*(in_order(*(each[::-1] if swapped else each)) for each in roots))
-    assert pairs(infer(*sides, TRAINED, order=lambda: used)) == MODEL | AVERAGES
+    assert pairs(infer(*sides, TRAINED, programs=Programs(order=lambda: used))) == MODEL | AVERAGES
     rules = [*TRAINED, Rule(reference=("ema/mix_(.)/lower",), candidate=(r"slow/\1/below",))]
-    assert pairs(infer(*sides, rules, order=lambda: used)) == MODEL | AVERAGES
+    assert pairs(infer(*sides, rules, programs=Programs(order=lambda: used))) == MODEL | AVERAGES
 
 
 @pytest.mark.parametrize(("one", "other"), [("params", "flow"), ("params", "slow"), ("ema", "slow")])
@@ -339,7 +345,9 @@ def test_a_program_of_one_module_does_not_tell_a_clone_from_the_model(one, other
     """It may read the average for the model by mistake."""
     used = order(in_order(one), in_order(other))
     with pytest.raises(MapError):
-        infer(of_params_and_ema(), of_flow_and_slow(Role.PARAMS), TRAINED, order=lambda: used)
+        infer(
+            of_params_and_ema(), of_flow_and_slow(Role.PARAMS), TRAINED, programs=Programs(order=lambda: used)
+        )
 
 
 @pytest.mark.parametrize("role", [Role.STATE, Role.PARAMS])
@@ -357,7 +365,7 @@ def test_an_average_of_one_module_follows_its_parameters(role, late):
         reference | leaves("slow/low 5x5, slow/high 5x5", Role.STATE),
         candidate | leaves("late/below 5x5, late/above 5x5", role),
         [Rule(reference=("critic/low",), candidate=("critic/below",))],
-        order=lambda: used,
+        programs=Programs(order=lambda: used),
     )
     assert pairs(found) == {
         "critic/low": "critic/below",
@@ -376,7 +384,7 @@ def test_a_clone_is_found_although_its_model_lacks_a_leaf():
     candidate = leaves(", ".join(f"{module}/{name} 5x5" for module in ("net", "late") for name in "abcd"))
     used = order([*reference], [*candidate])
     with pytest.raises(MapError) as caught:
-        infer(reference, candidate, order=lambda: used)
+        infer(reference, candidate, programs=Programs(order=lambda: used))
     assert {leaf.path for leaf in caught.value.reference} == {"params/net/last", "mean/last"}
     assert not caught.value.candidate
 
@@ -391,8 +399,31 @@ def test_a_clone_is_found_beside_a_state_with_the_leaves_of_another_module():
         ["net/a", "net/b", "head/w", "slow/net/a", "slow/net/b", "cache/w"],
         ["net/a", "net/b", "head/w", "late/a", "late/b", "cache/w"],
     )
-    found = pairs(infer(reference, candidate, order=lambda: used))
+    found = pairs(infer(reference, candidate, programs=Programs(order=lambda: used)))
     assert (found["slow/net/a"], found["slow/net/b"]) == ("late/a", "late/b")
+
+
+@pytest.mark.parametrize("fed", [("a", "b"), ("b", "a")])
+def test_moments_of_an_optimizer_of_any_name_follow_the_parameters_that_it_updates(fed):
+    """The order of use would exchange `mu` and `nu`, and the parts."""
+    moments = [f"0/{moment}/w" for moment in ("mu", "nu")]
+    parts = "left", "right"
+    reference = leaves("params/left/w 5x5, params/right/w 5x5")
+    candidate = leaves("left/w 5x5, right/w 5x5")
+    own = [f"opt_state/{part}/{moment}" for part in parts for moment in moments]
+    others = [f"{holder}/opt_state/{moment}" for holder in "ab" for moment in moments]
+    reference |= leaves(", ".join(f"{path} 5x5" for path in own), Role.OPTIMIZER)
+    candidate |= leaves(", ".join(f"{path} 5x5" for path in others), Role.OPTIMIZER)
+    feeding = {
+        part: {f"{part}/w", *(f"{holder}/opt_state/{moment}" for moment in moments)}
+        for part, holder in zip(parts, fed, strict=True)
+    }
+    used = order([*reference], [*candidate][::-1])
+    programs = Programs(order=lambda: used, feeding=lambda: ({}, feeding))
+    found = pairs(infer(reference, candidate, programs=programs))
+    for part, holder in zip(parts, fed, strict=True):
+        for moment in moments:
+            assert found[f"opt_state/{part}/{moment}"] == f"{holder}/opt_state/{moment}"
 
 
 @pytest.mark.parametrize("single", [True, False])
@@ -410,7 +441,12 @@ def test_the_only_moments_and_averages_of_two_equal_parts_follow_either(single):
         candidate |= leaves(f"{other}/net/k 5x5, {other}/net/q 5x5", Role.OPTIMIZER)
     reference |= leaves("average/first/w 5x5, average/second/w 5x5", Role.STATE)
     candidate |= leaves("smooth/net/k 5x5, smooth/net/q 5x5", Role.STATE)
-    found = infer(reference, candidate, rules, order=lambda: order(sorted(reference), sorted(candidate)))
+    found = infer(
+        reference,
+        candidate,
+        rules,
+        programs=Programs(order=lambda: order(sorted(reference), sorted(candidate))),
+    )
     matched = {entry.reference[0]: entry.matched_by for entry in found.entries}
     assert pairs(found)["average/first/w"] == "smooth/net/q"
     assert (pairs(found)["0/trace/first/w"] == "0/trace/net/q") is single
@@ -432,7 +468,7 @@ def test_the_only_moment_of_parts_with_other_partners_follows_none():
     reference |= leaves("slow/first 5x5, slow/second 5x5", Role.STATE)
     candidate |= leaves("late/q 5x5, late/k 5x5", Role.STATE) | leaves("0/trace/critic/k 5x5", Role.OPTIMIZER)
     used = order(["slow/first", "slow/second"], ["late/k", "late/q"])
-    found = infer(reference, candidate, rules, order=lambda: used)
+    found = infer(reference, candidate, rules, programs=Programs(order=lambda: used))
     assert pairs(found)["slow/first"] == "late/k"
     assert all(one.matched_by != FOLLOWS for one in found.entries if one.role is Role.STATE)
 

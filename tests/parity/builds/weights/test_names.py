@@ -5,6 +5,7 @@ import pytest
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.inference import infer
 from parity.builds.weights.map import AGAINST_USE
+from parity.builds.weights.modules import Programs
 from parity.builds.weights.names import prefer_names, related
 
 
@@ -16,7 +17,9 @@ def paired(reference, candidate, used):
     """Pairs kernels of two sides, of which the candidate uses ``used`` in the place of the reference's."""
     left = {name: str(place) for place, name in enumerate(reference)}
     right = {name: str(place) for place, name in enumerate(used)}
-    weights = infer(square(*reference), square(*candidate), use=lambda: {"forward": (left, right)})
+    weights = infer(
+        square(*reference), square(*candidate), programs=Programs(use=lambda: {"forward": (left, right)})
+    )
     return {entry.reference[0]: (entry.candidate[0], entry.matched_by) for entry in weights.entries}
 
 

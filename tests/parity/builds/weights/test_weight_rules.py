@@ -7,6 +7,7 @@ import pytest
 from parity.builds.tree import Leaf, Role
 from parity.builds.weights.inference import infer
 from parity.builds.weights.map import MapError, Rule
+from parity.builds.weights.modules import Programs
 from parity.builds.weights.transforms import Split
 
 
@@ -152,7 +153,7 @@ def sides_of(pairs):
 def test_names_of_equal_words_beat_an_equal_use(left, right):
     right_pairs = [(left.format(at), right.format(at)) for at in range(2)]
     crossed = uses_of([(right_pairs[0][0], right_pairs[1][1]), (right_pairs[1][0], right_pairs[0][1])])
-    weights = infer(*sides_of(right_pairs), use=lambda: crossed)
+    weights = infer(*sides_of(right_pairs), programs=Programs(use=lambda: crossed))
     assert {(entry.reference[0], entry.candidate[0]) for entry in weights.entries} == {*right_pairs}
     assert weights.guessed == []
 
@@ -164,7 +165,7 @@ def test_an_equal_use_does_not_move_a_leaf_to_another_layer():
         for one, other in (("a", "x"), ("b", "y"))
     ]
     crossed = [(pairs[at][0], pairs[other][1]) for at, other in ((0, 3), (1, 1), (2, 2), (3, 0))]
-    weights = infer(*sides_of(pairs), use=lambda: uses_of(crossed))
+    weights = infer(*sides_of(pairs), programs=Programs(use=lambda: uses_of(crossed)))
     for entry in weights.entries:
         assert entry.reference[0].split("/")[0][-1] == entry.candidate[0].split("/")[1]
 

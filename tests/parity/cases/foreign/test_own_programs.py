@@ -437,6 +437,10 @@ RATES = {"critic": 0.03, "actor": 0.01}
 """Learning rates of the two parts of a state."""
 
 
+HOLDERS = {"critic": "second", "actor": "first"}
+"""Names of the optimizers on one side, which say nothing."""
+
+
 def players_loss(scale, critic, actor, x):
     value = jnp.tanh(critic(x))
     return jnp.mean(value**3) + scale * jnp.mean(jax.lax.stop_gradient(value) * jnp.tanh(actor(x)))
@@ -474,7 +478,7 @@ class NnxPlayers(nnx.Module):
         for name, rate in RATES.items():
             part = nnx.Linear(D, F, rngs=nnx.Rngs(jax.random.fold_in(key, len(name))))
             setattr(self, name, part)
-            setattr(self, f"of_{name}", nnx.Optimizer(part, optax.adam(rate), wrt=nnx.Param))
+            setattr(self, HOLDERS[name], nnx.Optimizer(part, optax.adam(rate), wrt=nnx.Param))
 
 
 def nnx_players(scale):
@@ -485,8 +489,8 @@ def nnx_players(scale):
 
     def step(model, batch):
         found, grads = nnx.value_and_grad(loss, argnums=(0, 1))(model.critic, model.actor, batch)
-        model.of_critic.update(model.critic, grads[0])
-        model.of_actor.update(model.actor, grads[1])
+        model.second.update(model.critic, grads[0])
+        model.first.update(model.actor, grads[1])
         return model, found
 
     def grad(model, batch):
