@@ -16,8 +16,9 @@ from flax import nnx
 from parity.builds.attributes import Effects, changes, note_effects, settings_of
 from parity.builds.constants import take_apart, traceable, traced_once
 from parity.builds.skeleton import Skeleton, skeleton
-from parity.builds.tree import Codec, Leaf, describe, flatten
+from parity.builds.tree import Codec, Leaf, describe, flatten, path_name
 from parity.ir.jax_internals import short_sharding_errors, traced_closures
+from parity.verdicts import grouped
 
 SEED = 20_240_229
 """Seed of the batch and the initial state of a case."""
@@ -132,6 +133,7 @@ class Build:
         sources: path fragments of files that hold only this flavour's model code; may be empty.
         saving: saves and loads the state; None if the build does not support it.
         skeleton: the state's tree with paths at its leaves, which its checkpoints must match; None if it has none.
+        shared: computes the paths of each leaf that a module holds under several names.
         method: the method that the programs call if that is not the whole model; leaves that it does not use are then
             compared only if the other side has them. Empty if the programs use the whole model.
         former: closures that JAX had traced before, for other builds; this build calls none of them.
@@ -152,6 +154,7 @@ class Build:
     sources: tuple[str, ...] = ()
     saving: Saving | None = None
     skeleton: Skeleton = None
+    shared: Callable[[], list[list[str]]] = list
     method: str = ""
     former: Collection[weakref.ref[Any]] = dataclasses.field(
         default_factory=lambda: _TRACED_BEFORE.get() or traced_closures(), repr=False
@@ -237,7 +240,15 @@ def nnx_build(
 
         return run
 
-    return _build(example, fresh, specs, programs, pure, {"name": name, "flavour": Flavour.NNX, **rest})
+    def shared() -> list[list[str]]:
+        module = nnx.merge(graphdef, example, *constants.states())
+        held, _ = jax.tree_util.tree_flatten_with_path(module, is_leaf=lambda x: isinstance(x, nnx.Variable))
+        variables = [one for one in held if isinstance(one[1], nnx.Variable)]
+        found = grouped(variables, lambda one: id(one[1])).values()
+        return [[path_name(path) for path, _ in each] for each in found if len(each) > 1]
+
+    fields = {"name": name, "flavour": Flavour.NNX, "shared": shared, **rest}
+    return _build(example, fresh, specs, programs, pure, fields)
 
 
 def _build(

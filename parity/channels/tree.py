@@ -15,6 +15,7 @@ from parity.channels.report_rows import map_table
 from parity.channels.results import with_sources
 from parity.compare.certificate import certify, differ_before, unlike
 from parity.compare.evidence import Evidence
+from parity.ir.functions import shared_at
 from parity.verdicts import SIDES, ChannelResult, Doubt, Finding, Verdict, one_sided
 
 MOST_UNLIKE = 0.5
@@ -38,7 +39,7 @@ def tree(evidence: Evidence) -> ChannelResult:
         return _conflict(error)
     except MapError as error:
         found = [Finding(where=hint, reference="", candidate="") for hint in error.hints]
-        found += [with_sources(evidence, one, _paths(one, error)) for one in _leftovers(error)]
+        found += [with_sources(evidence, one, _paths(one, error)) for one in _leftovers(evidence, error)]
         detail = "leaves without a partner"
         return ChannelResult(verdict=Verdict.FAILED, detail=detail, findings=tuple(found))
     findings: list[Finding] = []
@@ -170,22 +171,34 @@ def _paths(finding: Finding, error: MapError) -> list[str]:
     return [next((leaf.path for leaf in side if normalise(leaf.path) == name), "") for side in sides]
 
 
-def _leftovers(error: MapError) -> tuple[Finding, ...]:
+def _leftovers(evidence: Evidence, error: MapError) -> tuple[Finding, ...]:
     """Returns a finding for each leaf without a partner; leaves of one name on both sides share one."""
     sides = (error.reference, error.candidate)
     named = [{normalise(leaf.path): leaf for leaf in leaves} for leaves in sides]
     rows = [(_unlike(leaf, named[1][name]), leaf) for name, leaf in named[0].items() if name in named[1]]
     for side, mine, others in zip(SIDES, named, named[::-1], strict=True):
-        rows += [(_one_sided(side, leaf), leaf) for name, leaf in mine.items() if name not in others]
+        lacking = SIDES.index(side) - 1
+        lone = [leaf for name, leaf in mine.items() if name not in others]
+        rows += [(_one_sided(side, leaf, _shared(evidence, lacking, leaf)), leaf) for leaf in lone]
     findings, leaves = [finding for finding, _ in rows], {finding.where: leaf for finding, leaf in rows}
     return tuple(causes_first(findings, list(leaves), leaves))
 
 
-def _one_sided(side: str, leaf: Leaf) -> Finding:
+def _shared(evidence: Evidence, side: int, leaf: Leaf) -> str:
+    """Returns the leaf that a side holds under several names instead of two such parameters, as text; empty if none."""
+    build = evidence.builds[side]
+    for paths in build.shared() if leaf.role is Role.PARAMS else ():
+        if any(path in build.leaves and build.leaves[path].shape == leaf.shape for path in paths):
+            line = shared_at(paths, evidence.session.start(build).files)
+            return f", but {' and '.join(paths)} are one{f', shared at {line}' if line else ''}"
+    return ""
+
+
+def _one_sided(side: str, leaf: Leaf, shared: str) -> Finding:
     article = "an" if leaf.role is Role.OPTIMIZER else "a"
     return Finding(
         where=leaf.path,
-        **one_sided(side, f"{leaf.dtype}{list(leaf.shape)}", "no such leaf"),
+        **one_sided(side, f"{leaf.dtype}{list(leaf.shape)}", f"no such leaf{shared}"),
         cause=f"{article} {leaf.role} leaf that only the {side} has",
         next_step="add it to the other side, or give the pair a weight rule",
     )

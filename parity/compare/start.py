@@ -66,7 +66,7 @@ class Start:
         found = found and (found.stacking if stacking else found)
         if found is None:
             declared = not stacking and self.build.leaves[path].role in (Role.PARAMS, Role.STATE)
-            line = declared and declaration(strip_container(path).rpartition("/")[2], self._files)
+            line = declared and declaration(strip_container(path).rpartition("/")[2], self.files)
             return SourceLocation(frames=(line,)) if line else None
         if found.maker:
             return found
@@ -74,7 +74,7 @@ class Start:
         return dataclasses.replace(found, frames=kept or found.frames)
 
     @Once
-    def _files(self) -> set[str]:
+    def files(self) -> set[str]:
         """The files of the user's lines that make operations."""
         sources = map(equation_source, equations(self.traced.jaxpr))
         return {frame.file for source in sources for frame in source.own}

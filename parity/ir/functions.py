@@ -313,6 +313,23 @@ def declaration(name: str, files: Iterable[str]) -> Frame | None:
     return lines.pop() if len(lines) == 1 else None
 
 
+def shared_at(paths: Sequence[str], files: Iterable[str]) -> Frame | None:
+    """Returns the only line of some files that gives an object on one path to an attribute on another; else None."""
+    parts = [set(path.split("/")) for path in paths]
+    lines = {
+        Frame(file, node.lineno, scope)
+        for file in files
+        for node, scope in nodes_in(file)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute | ast.Name)
+        for target in node.targets
+        if any(
+            last_name(target) in one and last_name(node.value) in other
+            for one, other in itertools.permutations(parts, 2)
+        )
+    }
+    return lines.pop() if len(lines) == 1 else None
+
+
 def named(frame: Frame, names: Container[str]) -> list[Frame]:
     """Returns the lines that assign some names, in the innermost function around a line or outside of all functions."""
     first, last = _span(frame)

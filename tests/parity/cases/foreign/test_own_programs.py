@@ -108,6 +108,22 @@ def test_a_train_state_is_paired_with_an_nnx_optimizer():
     assert case.reference().programs["train_step"].steps == 3
 
 
+class Shared(nnx.Module):
+    def __init__(self, key):
+        self.model = NnxMlp(nnx.Rngs(key))
+        self.model.mid = self.model.first
+        self.optimizer = nnx.Optimizer(self.model, ADAM, wrt=nnx.Param)
+
+
+def test_a_layer_that_one_side_uses_in_place_of_another_is_named():
+    found = result(own(Shared, nnx_step), channels=("tree",)).channels["tree"]
+    assert str(found.verdict) == "failed"
+    first = found.findings[0]
+    assert first.candidate.startswith("no such leaf, but model/first/"), first
+    assert "model/mid/bias are one, shared at " in first.candidate
+    assert first.candidate.endswith(" in Shared.__init__"), first
+
+
 def counting(dtype, by=1, read=False):
     """A side whose step counter has some integer type, and is used by the rest of the step if ``read``."""
 
