@@ -1,7 +1,7 @@
 """The channel ``tree``: paths, shapes, dtypes, roles and logical axes of all state leaves."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parity.builds.convert.exported import PROOF, Certified
@@ -39,7 +39,9 @@ def tree(evidence: Evidence) -> ChannelResult:
         return _conflict(error)
     except MapError as error:
         found = [Finding(where=hint, reference="", candidate="") for hint in error.hints]
-        found += [with_sources(evidence, one, _paths(one, error)) for one in _leftovers(evidence, error)]
+        for one in _leftovers(error):
+            paths = _paths(one, error)
+            found.append(with_sources(evidence, _with_shared(evidence, one, paths), paths))
         detail = "leaves without a partner"
         return ChannelResult(verdict=Verdict.FAILED, detail=detail, findings=tuple(found))
     findings: list[Finding] = []
@@ -171,34 +173,36 @@ def _paths(finding: Finding, error: MapError) -> list[str]:
     return [next((leaf.path for leaf in side if normalise(leaf.path) == name), "") for side in sides]
 
 
-def _leftovers(evidence: Evidence, error: MapError) -> tuple[Finding, ...]:
+def _leftovers(error: MapError) -> tuple[Finding, ...]:
     """Returns a finding for each leaf without a partner; leaves of one name on both sides share one."""
     sides = (error.reference, error.candidate)
     named = [{normalise(leaf.path): leaf for leaf in leaves} for leaves in sides]
     rows = [(_unlike(leaf, named[1][name]), leaf) for name, leaf in named[0].items() if name in named[1]]
     for side, mine, others in zip(SIDES, named, named[::-1], strict=True):
-        lacking = SIDES.index(side) - 1
-        lone = [leaf for name, leaf in mine.items() if name not in others]
-        rows += [(_one_sided(side, leaf, _shared(evidence, lacking, leaf)), leaf) for leaf in lone]
+        rows += [(_one_sided(side, leaf), leaf) for name, leaf in mine.items() if name not in others]
     findings, leaves = [finding for finding, _ in rows], {finding.where: leaf for finding, leaf in rows}
     return tuple(causes_first(findings, list(leaves), leaves))
 
 
-def _shared(evidence: Evidence, side: int, leaf: Leaf) -> str:
-    """Returns the leaf that a side holds under several names instead of two such parameters, as text; empty if none."""
-    build = evidence.builds[side]
-    for paths in build.shared() if leaf.role is Role.PARAMS else ():
-        if any(path in build.leaves and build.leaves[path].shape == leaf.shape for path in paths):
-            line = shared_at(paths, evidence.session.start(build).files)
-            return f", but {' and '.join(paths)} are one{f', shared at {line}' if line else ''}"
-    return ""
+def _with_shared(evidence: Evidence, finding: Finding, paths: Sequence[str]) -> Finding:
+    """Returns a finding on a parameter that one side lacks, with the one that it holds under several names instead."""
+    side = list(paths).index("") if "" in paths else 0
+    build, leaf = evidence.builds[side], evidence.builds[1 - side].leaves.get(paths[1 - side])
+    if leaf is None or leaf.role is not Role.PARAMS or paths[side]:
+        return finding
+    for names in build.shared():
+        if any(name in build.leaves and build.leaves[name].shape == leaf.shape for name in names):
+            line = shared_at(names, evidence.session.start(build).files)
+            words = f"no such leaf, but {' and '.join(names)} are one{f', shared at {line}' if line else ''}"
+            return dataclasses.replace(finding, **{SIDES[side]: words})
+    return finding
 
 
-def _one_sided(side: str, leaf: Leaf, shared: str) -> Finding:
+def _one_sided(side: str, leaf: Leaf) -> Finding:
     article = "an" if leaf.role is Role.OPTIMIZER else "a"
     return Finding(
         where=leaf.path,
-        **one_sided(side, f"{leaf.dtype}{list(leaf.shape)}", f"no such leaf{shared}"),
+        **one_sided(side, f"{leaf.dtype}{list(leaf.shape)}", "no such leaf"),
         cause=f"{article} {leaf.role} leaf that only the {side} has",
         next_step="add it to the other side, or give the pair a weight rule",
     )

@@ -189,17 +189,25 @@ class Runs:
 
     @Once
     def _roundings(self) -> Mapping[str, Rounding]:
-        """The noise of narrow types by group, for leaves on which both programs agree when computed in float32."""
-        outputs, why = self.outputs[0], self.evidence.read(unmeasured_rounding)
+        """The noise of narrow types by group, for leaves on which both programs agree when computed in float32.
+
+        It is the largest of all draws of both sides: Adam makes a step of rounding where a gradient is nearly zero.
+        """
+        outputs, why = self.outputs, self.evidence.read(unmeasured_rounding)
         if why != "":
-            return dict.fromkeys(outputs, Rounding(detail=why or ""))
+            return dict.fromkeys(outputs[0], Rounding(detail=why or ""))
         wide = dataclasses.replace(self, changed=widened_side)
         (left, right), in_float32 = wide.outputs, wide.nudged
-        again = dataclasses.replace(self, changed=rounded_side).nudged
+        narrow = dataclasses.replace(self, changed=rounded_side)
+        draws = [[narrow.perturbed(place, 1_000 + draw) for draw in range(2 * DRAWS)] for place in (0, 1)]
 
         def rounding(group: str) -> Rounding:
             floor = measure_floor(left[group], [run[group] for run in in_float32])
-            noise = measure_floor(outputs[group], [run[group] for run in again])
+            own, others = (
+                measure_floor(side[group], [run[group] for run in again], max)
+                for side, again in zip(outputs, draws, strict=True)
+            )
+            noise = {path: max(size, others.get(path, 0.0)) for path, size in own.items()}
             agreeing = [
                 path
                 for path, array in left[group].items()
@@ -209,7 +217,7 @@ class Runs:
             noise = {path: size for path, size in noise.items() if path.removesuffix(MINOR) in agreeing}
             return Rounding(noise, f"computed in float32 {differing or 'no'} leaves are beyond the noise")
 
-        return {group: rounding(group) for group in outputs}
+        return {group: rounding(group) for group in outputs[0]}
 
     @Once
     def float64(self) -> Outputs | Absent:

@@ -33,6 +33,8 @@ COMPARED = (Group.VALUES, Group.GRADIENTS, Group.STATE)
 MOST_SHOWN = 3
 """Maximum number of constants that the detail lists."""
 SMALL = 1e-4
+ROUGH = 0.05
+"""Part of the largest entry of a leaf by which programs in bfloat16 that are fused in two ways may differ."""
 RESIZED = (4.0, 0.25)
 """Factors of all numbers: where the reference overflows at one of them, it does not matter which side overflows."""
 ZERO = ", where it was zero"
@@ -284,13 +286,16 @@ def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[Off]:
     A check that keeps it finite on the usual batch, too, such as that of an empty segment, is for other numbers.
     """
     usual = Runs(evidence, dataclasses.replace(usual_trial(evidence), steps=1), unchecked_side)
+    rounds = (
+        evidence.read(unmeasured_rounding) is not None
+    )  # a program without its checks is fused in another way
     for trial in trials:
         run, unchecked = Runs(evidence, trial), Runs(evidence, trial, unchecked_side)
         for place, group in itertools.product((0, 1), COMPARED):
             guarded, bare = (side.get(group, {}) for side in run.outputs[:: 1 - 2 * place])
             for path in [path for path in guarded if path in bare]:
                 kept, lost = _finite(guarded[path]), ~_finite(bare[path])
-                other = ~_close(guarded[path], bare[path])
+                other = ~_close(guarded[path], bare[path], ROUGH if rounds else 0.0)
                 if not (kept & (lost | other)).any():
                     continue
                 free, before = (runs.perturbed(place, 0)[group][path] for runs in (unchecked, usual))
@@ -305,10 +310,12 @@ def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[Off]:
                         yield Off(group, off, 0.0, trial)
 
 
-def _close(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _close(left: np.ndarray, right: np.ndarray, rough: float) -> np.ndarray:
+    """Returns a flag for each entry: it is equal up to rounding, or up to ``rough`` of the largest entry."""
     if not is_float(left):
         return left == right
-    return np.isclose(left.astype(np.float64), right.astype(np.float64), rtol=SMALL, atol=0)
+    largest = np.max(np.abs(left.astype(np.float64)), where=_finite(left), initial=0.0)
+    return np.isclose(left.astype(np.float64), right.astype(np.float64), rtol=SMALL, atol=rough * largest)
 
 
 def _finite(array: np.ndarray) -> np.ndarray:

@@ -76,10 +76,13 @@ def nudge(flat: Flat, rng: np.random.Generator) -> dict[str, np.ndarray]:
     return nudged
 
 
-def measure_floor(reference: Flat, nudged: Sequence[Flat]) -> dict[str, float]:
+def measure_floor(
+    reference: Flat, nudged: Sequence[Flat], of_runs: Callable[[Sequence[float]], float] = statistics.median
+) -> dict[str, float]:
     """Returns the noise of each leaf: the relative deviation of perturbed runs of the reference from the original.
 
-    It is the median of the runs, at least half a unit in the last place; also of minor entries, if any.
+    It is the median of the runs, or their maximum, at least half a unit in the last place; also of minor entries, if
+    any.
     """
     floor = {}
     for path, array in reference.items():
@@ -87,7 +90,7 @@ def measure_floor(reference: Flat, nudged: Sequence[Flat]) -> dict[str, float]:
         sizes = {path: [off.relative if off else 0.0 for off in found]}
         if is_float(array) and minor(array).any():
             sizes[path + MINOR] = [off.minor if off else 0.0 for off in found]
-        floor |= {name: max(statistics.median(each), resolution(array)) for name, each in sizes.items()}
+        floor |= {name: max(of_runs(each), resolution(array)) for name, each in sizes.items()}
     return floor
 
 

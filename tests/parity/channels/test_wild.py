@@ -317,6 +317,12 @@ def test_small_differences_within_the_candidate_s_own_noise_are_none(off, noise,
     assert bool(list(stress._differences(run, run, {}))) == found
 
 
+@pytest.mark.parametrize(("rough", "close"), [(0.0, [False, True]), (stress.ROUGH, [True, True])])
+def test_narrow_programs_that_are_fused_in_two_ways_may_differ_by_a_part_of_the_largest_entry(rough, close):
+    guarded, bare = np.array([0.01, 1.0, np.nan]), np.array([0.02, 1.0, 1.0])
+    assert stress._close(guarded, bare, rough).tolist() == [*close, False]
+
+
 @pytest.mark.parametrize("program", ["forward", "train_step"])
 def test_a_difference_by_unit_axes_is_proved_by_rules(program):
     result = outcome(reshaped, program)

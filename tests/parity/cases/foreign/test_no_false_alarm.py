@@ -10,6 +10,7 @@ import pytest
 from flax import linen, nnx
 from jax.sharding import PartitionSpec as P
 
+import parity
 from parity.builds.meshes import MeshSpec
 from parity.compare.unpaired import with_counters_of
 from parity.ir.stablehlo.dtypes import read_dtypes
@@ -147,3 +148,46 @@ def test_specs_that_differ_in_axes_of_size_one_are_proved(cases_of, axis, verdic
     result = case_runner(Request(channels=channels))(case)
     assert str(result.verdict) == verdict
     assert str(result.channels["program"].verdict) == ("proved" if verdict == "passed" else "unproved")
+
+
+# --- rounding in bfloat16 that an optimizer amplifies ---
+
+B = 24
+
+
+def sign_step(product):
+    """A side with a step as of Adam: a gradient of any size makes a step of one size."""
+
+    def step(state, batch):
+        weights = jnp.broadcast_to(state["params"]["w"], (B, F))
+        x, w, c = (each.astype(jnp.bfloat16) for each in (batch["x"], weights, batch["c"]))
+        gradient = jnp.sum(product(x, w, c).astype(jnp.float32), 0)
+        after = state["params"]["w"] - 0.01 * gradient / (jnp.abs(gradient) + 1e-9)
+        return {"params": {"w": after}}, jnp.sum(after)
+
+    return parity.CustomSide(
+        create=lambda key: {"params": {"w": jnp.ones(F)}},
+        programs={"train_step": step},
+        flavour=parity.Flavour.LINEN,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [700, 1000, 1100, 1300])
+@pytest.mark.parametrize(
+    ("product", "verdict"),
+    [(lambda x, w, c: x * (w * c), "passed"), (lambda x, w, c: x * (w - c), "failed")],
+    ids=["order", "operation"],
+)
+def test_a_gradient_that_is_rounding_in_bfloat16_may_make_a_step_to_either_side(first, product, verdict):
+    def batch(seed):
+        """One column has a sum that is within the rounding of bfloat16, and far beyond that of float32."""
+        rng = np.random.default_rng(seed + first)
+        x, c = rng.normal(size=(B, F)) + 1.0, rng.uniform(1, 2, (B, F))
+        x[:, 1] -= ((x * c)[:, 1].sum() - 8e-3) / c[:, 1].sum()
+        return {"x": x.astype("float32"), "c": c.astype("float32")}
+
+    sides = sign_step(lambda x, w, c: (x * w) * c), sign_step(product)
+    pair = parity.twin_programs("sign", linen=sides[0], nnx=sides[1], inputs=batch)
+    (result,) = map(case_runner(Request()), pair.cases({}))
+    assert str(result.verdict) == verdict, result.sentence()
