@@ -67,6 +67,8 @@ def _exchanged(divergence: Divergence) -> Blame | None:
             or _at_hand(divergence, side, users[side], there[side])
             for side in (0, 1)
         ]
+        if around := _around_exchange(divergence, users, operands, there):
+            return Blame(around, divergence.moved(users))
         if any(found):
             stacks = [site(node).own for node in divergence.alignment.pair(*users)]
             frames = [
@@ -125,6 +127,29 @@ def _naming(divergence: Divergence, side: int, user: int, given: int, values: Se
     right = {part for at in values for part in _parts(nodes[at].leaf)}
     parts = _parts(nodes[given].leaf) - right if right else set()
     return next((each for each in site(nodes[user]).own if parts & words_of(each)), None)
+
+
+def _around_exchange(
+    divergence: Divergence, users: Sequence[int], operands: Sequence[int], there: Sequence[Sequence[int]]
+) -> list[Frame | None]:
+    """Returns the lines of the innermost functions around two values and their uses if all uses are exchanged.
+
+    None of them is wrong then, but what gives them their values: it makes both in one call, such as a split.
+    """
+    kinds, frames = [], list[Frame | None]()
+    for side, (user, operand, equal) in enumerate(zip(users, operands, there, strict=True)):
+        nodes = divergence.alignment.traces[side].nodes
+        given, *others = (before_moves(nodes, at) for at in (operand, *equal))
+        own, made = site(nodes[user]).own, site(nodes[given]).own
+        if not made or any(site(nodes[at]).own != made for at in others):
+            return []
+        kinds.append(
+            [{nodes[at].name for at in divergence.alignment.users(side, one)} for one in (given, others[0])]
+        )
+        depth = together(own, made)
+        frames.append(divergence.alignment.innermost(own[len(own) - depth :] if depth else ()))
+    exchanged = kinds[0] == kinds[1] and kinds[0][0].isdisjoint(kinds[0][1])
+    return frames if exchanged and all(frames) else []
 
 
 def _parts(path: str) -> set[str]:

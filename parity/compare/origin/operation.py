@@ -108,7 +108,12 @@ def describe(found: Evaluated, strategies: Collection[Strategy] = STRATEGIES.val
     stops = [entry for entry in entries if entry.stops_gradient]
     if not doubt and first in stops[:-1]:
         lines = dict.fromkeys(str(frame) for entry in stops for frame in entry.blamed)
-        doubt = f"because several gradients are stopped on one side only: {listed(list(lines), MOST)}"
+        left, right = (
+            sum(node.name == "stop_gradient" for node in trace.nodes) for trace in found.alignment.traces
+        )
+        how = "several gradients are stopped on one side only"
+        how = how if left != right else "both sides stop as many gradients, perhaps in other places"
+        doubt = f"because {how}: {listed(list(lines), MOST)}"
     if not doubt and len(suspects) > SURE:
         doubt = f"one of {listed([str(each) for each in suspects], MOST)}"
     sentence = finding.sentence()

@@ -167,7 +167,8 @@ def _both_sites(first: Draw, second: Draw) -> str:
             return f"draws at {first.calls[0]}, called at {one} and at {other}"
         if one.column != other.column:
             return f"draws at {first.calls[0]}, called twice at {one}"
-    return f"two draws at {first.site}"
+    # In turns of a Python loop, which any of the callers may hold.
+    return f"two draws at {' < '.join(map(str, first.calls[: 2 * FRAMES])) or first.site}"
 
 
 def _hex(key: Sequence[int]) -> str:

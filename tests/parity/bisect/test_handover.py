@@ -546,6 +546,33 @@ def test_the_caller_that_exchanges_arguments_is_named():
     assert "<locals>.exchanged" in finding.sentence
 
 
+def first_half(x, w):
+    return jnp.tanh(x @ w)
+
+
+def second_half(x, h):
+    return jnp.sin(x * h)
+
+
+def both_halves(x, left, right, w):
+    return second_half(first_half(left, w), right) + x
+
+
+def in_halves(x, w):
+    left, right = jnp.split(jnp.cos(x), 2)
+    return both_halves(x[:2], left, right, w)
+
+
+def exchanged_halves(x, w):
+    right, left = jnp.split(jnp.cos(x), 2)
+    return both_halves(x[:2], left, right, w)
+
+
+def test_values_that_are_exchanged_in_all_their_uses_are_of_the_function_around_them():
+    _, blamed = first(in_halves, exchanged_halves, X, W)
+    assert blamed == ["in_halves", "exchanged_halves"]
+
+
 def test_a_result_that_follows_from_another_one_is_no_cause():
     """The decay of the weights has another form, and is correct; the gradient in their moment is wrong."""
 
@@ -683,17 +710,26 @@ def test_a_value_within_wide_noise_is_no_partner():
     assert matches[right.outputs[0]] == -1 and matches[right.outputs[1]] == quotient
 
 
-def test_several_stopped_gradients_leave_doubt_if_gradients_are_of_no_leaf():
-    def loss(w, x, *stops):
-        first_stop, second = stops
-        return jnp.sum(jnp.tanh(first_stop(x @ w)) * second(jnp.sin(x @ w)))
+@pytest.mark.parametrize(
+    ("stopped", "words"),
+    [
+        (("one", "other"), "both sides stop as many gradients, perhaps in other places"),
+        (("", "one other"), "several gradients are stopped on one side only"),
+    ],
+    ids=["as many", "more"],
+)
+def test_several_stopped_gradients_leave_doubt_if_gradients_are_of_no_leaf(stopped, words):
+    def norm(names):
+        def kept(name, value):
+            return jax.lax.stop_gradient(value) if name in names else value
 
-    def norm(*stops):
-        return lambda w, x: jnp.sum(jax.grad(loss)(w, x, *stops) ** 2)
+        def loss(w, x):
+            return jnp.sum(jnp.tanh(kept("one", x @ w)) * kept("other", jnp.sin(x @ w)))
 
-    stop, keep = jax.lax.stop_gradient, lambda h: h
-    finding, _ = first(norm(stop, keep), norm(keep, stop), W, X)
-    assert "several gradients are stopped" in finding.facts["doubt"], finding.sentence
+        return lambda w, x: jnp.sum(jax.grad(loss)(w, x) ** 2)
+
+    finding, _ = first(*(norm(names.split()) for names in stopped), W, X)
+    assert words in finding.facts["doubt"], finding.sentence
 
 
 def test_a_key_that_is_folded_with_zero_is_none_that_is_split():
