@@ -96,7 +96,7 @@ def _is_state(tree: Any, state: Any) -> bool:
 
 
 def _by_leaf(function: Callable[..., Outputs], params: Set[str]) -> Callable[..., Outputs]:
-    """Returns a function that names gradients by their parameters, also if their tree lacks what is above them."""
+    """Returns a function that names gradients by their parameters, also if their tree lacks the names above them."""
     known = {_bare(path): path for path in params}
 
     def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:

@@ -57,7 +57,7 @@ class AxisNames:
         return tuple(spec)
 
     def words(self) -> str:
-        """Returns what is inferred or not compared as text; empty if the pair gives the rules, or needs none."""
+        """Returns the inferred rules, or that no axes are compared, as text; empty if there is nothing to say."""
         if self.unnamed:
             return "axes are not compared, because the reference names none"
         listed = ", ".join(f"{name} is {axes}" for name, axes in self.rules if name != axes)

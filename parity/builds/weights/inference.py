@@ -55,7 +55,7 @@ def infer(
 
     Args:
         rules: explicit pairings, tried first.
-        programs: what the programs of both sides say about leaves.
+        programs: facts on leaves from the programs of both sides.
 
     Returns:
         The map; RNG leaves without a partner are in `WeightMap.alone`.

@@ -28,7 +28,7 @@ Paths = tuple[Mapping[str, Set[str]], Mapping[str, Set[str]]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Programs:
-    """What the programs of both sides say about leaves; each is computed only if names and shapes leave a choice.
+    """Facts on leaves from the programs of both sides; each is computed only if names and shapes leave a choice.
 
     Args:
         use: fingerprints of how each program uses each leaf; None if there are no programs.

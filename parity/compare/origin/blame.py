@@ -134,7 +134,7 @@ def _around_exchange(
 ) -> list[Frame | None]:
     """Returns the lines of the innermost functions around two values and their uses if all uses are exchanged.
 
-    None of them is wrong then, but what gives them their values: it makes both in one call, such as a split.
+    None of them is wrong then, but the code that gives them their values: it makes both in one call, such as a split.
     """
     kinds, frames = [], list[Frame | None]()
     for side, (user, operand, equal) in enumerate(zip(users, operands, there, strict=True)):

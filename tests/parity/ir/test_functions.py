@@ -111,7 +111,7 @@ def test_equal_code_reads_equal_constants_of_its_file(tmp_path, base, is_equal):
     ],
     ids=["names", "order of parameters", "operation", "default", "global"],
 )
-def test_code_is_equal_whatever_its_names_are(tmp_path, other, is_equal):
+def test_code_is_equal_under_other_names(tmp_path, other, is_equal):
     found = []
     for name, text in (
         ("one.py", "def blend(old, new, m):\n    a = m * old\n    return a + new\n"),

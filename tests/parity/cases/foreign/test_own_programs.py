@@ -454,7 +454,7 @@ RATES = {"critic": 0.03, "actor": 0.01}
 
 
 HOLDERS = {"critic": "second", "actor": "first"}
-"""Names of the optimizers on one side, which say nothing."""
+"""Names of the optimizers on one side, without a meaning."""
 
 
 def players_loss(scale, critic, actor, x):
