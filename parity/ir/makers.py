@@ -1,7 +1,9 @@
 """The user's functions that make a value: the closures of a library, tables, results."""
 
 import ast
+import collections
 import inspect
+import itertools
 import linecache
 import sys
 import types
@@ -17,11 +19,12 @@ DEEP = 3
 """Maximum number of library functions between the one that the user calls and the one that uses the constant."""
 
 
-def library_call(library: Sequence[Frame], files: Iterable[str]) -> Frame | None:
+def library_call(library: Sequence[Frame], files: Iterable[str], use: Frame | None = None) -> Frame | None:
     """Returns the user's call that made the library's function with the constant in it; None if there is none.
 
-    The call is in the only such function of the user's files, or else of the packages that these belong to. The lines
-    of the library on the call stack of the use are innermost first.
+    The call is in the only such function of the user's files, or else of the packages that these belong to; if there
+    are several, in the one whose name alone shares a word with the line of the use, such as ``critic_optimizer`` with
+    ``self.critic.update(...)``. The lines of the library on the call stack of the use are innermost first.
     """
     modules = {getattr(module, "__file__", None) or "": module for module in list(sys.modules.values())}
     known = [file for file in sorted(files) if file in modules]
@@ -32,9 +35,22 @@ def library_call(library: Sequence[Frame], files: Iterable[str]) -> Frame | None
             each for each, module in modules.items() if each not in files and _package(module) in packages
         ]
         found = [*_makes(known, modules, package, maker)] or [*_makes(sorted(near), modules, package, maker)]
-        if len({(frame.file, frame.function) for frame in found}) == 1:
-            return found[0]
+        functions = {(frame.file, frame.function): frame for frame in reversed(found)}
+        if len(functions) > 1 and use is not None:
+            shared = {key: _parts([key[1]]) & _parts(words_of(use)) for key in functions}
+            others = collections.Counter(itertools.chain(*shared.values()))
+            functions = {
+                key: functions[key]
+                for key, words in shared.items()
+                if any(others[each] == 1 for each in words)
+            }
+        if len(functions) == 1:
+            return next(iter(functions.values()))
     return None
+
+
+def _parts(names: Iterable[str]) -> set[str]:
+    return {part for name in names for part in name.lower().split("_")} - {""}
 
 
 def backward_rule(frame: Frame) -> Frame | None:

@@ -315,7 +315,9 @@ def _library_constant(divergence: Divergence) -> Blame | None:
     if not (equal or others or makers_of_both(divergence)):
         return None
     files = [{frame.file for frame in frames} for frames in divergence.alignment.frames]
-    found = [library_call(one.library, each) for one, each in zip(sources, files, strict=True) if one]
+    found = [
+        library_call(one.library, each, *one.own[:1]) for one, each in zip(sources, files, strict=True) if one
+    ]
     return Blame(found) if any(found) else None
 
 

@@ -50,6 +50,32 @@ def test_a_function_that_alone_makes_the_closure_is_named(package):
     assert (f"made at {found}" in text) if found else (" made at " not in text)
 
 
+TWO = """import optax
+
+def actor_optimizer():
+    return optax.adam(1e-3)
+
+def critic_optimizer():
+    return optax.adam(1e-2)
+
+def step(model, grads):
+    model.critic.update(grads)
+    model.optimizer.update(grads)
+"""
+
+
+@pytest.mark.parametrize(("line", "function"), [(10, "critic_optimizer"), (11, None)])
+def test_of_several_functions_the_one_that_shares_a_word_with_the_use_is_named(
+    tmp_path, monkeypatch, line, function
+):
+    (tmp_path / "two_rates.py").write_text(TWO)
+    monkeypatch.syspath_prepend(tmp_path)
+    file = importlib.import_module("two_rates").__file__
+    found = library_call([CLOSURE], {file}, Frame(file, line, "step"))
+    del sys.modules["two_rates"]
+    assert (found and found.function) == function
+
+
 def test_a_closure_of_a_method_is_made_by_the_call_of_its_class(tmp_path, monkeypatch):
     (tmp_path / "accumulated.py").write_text(STEPS)
     monkeypatch.syspath_prepend(tmp_path)
