@@ -45,7 +45,20 @@ def given_at(
     if passed and not library and number is not None and len(frames) > 1 and not holds(number, frames[0]):
         call = through or giving_call(frames) or frames[1]
         shown[:0] = [] if call in known else [f", {'called' if call in frames else 'made'} at {call}"]
-    return "".join(shown)
+    made = [] if shown or not frames else _makers_of_objects(frames[0], library)
+    return f", made at {made[0]}" if len(made) == 1 and made[0] not in known else "".join(shown)
+
+
+def _makers_of_objects(frame: Frame, library: Iterable[Frame]) -> list[Frame]:
+    """Returns the lines that make the objects of a library's class on the call stack which a line of a method uses."""
+    classes = {one.function.partition(".")[0] for one in library if "." in one.function}
+    made = assigned(frame, words_of(frame))
+    calls = [getattr(statement(line), "value", None) for line in made]
+    return [
+        line
+        for line, call in zip(made, calls, strict=True)
+        if isinstance(call, ast.Call) and last_name(call.func) in classes
+    ]
 
 
 def written(

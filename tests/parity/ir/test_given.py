@@ -51,6 +51,15 @@ class Model:
     def __call__(self, x):
         x = self.gate(self.wash(x))
         return grow(squash(x, self.cfg.soft), self.cfg.power)
+
+class Normed:
+    def __init__(self, nn):
+        self.dense, self.late = nn.Linear(3, 3), 5
+        self.norm = nn.GroupNorm(3)
+        self.other = nn.GroupNorm(3)
+
+    def __call__(self, x):
+        return self.norm(self.late + x)
 """
 
 
@@ -107,3 +116,11 @@ def test_the_line_that_chooses_a_constant_is_named_with_the_one_that_holds_it(
     frames = [line(text, function), line(call, "Model.__call__")]
     assert given_at(number, frames, (), ()) == f", {through}"
     assert given_at(number, frames, (), frames).find("called at") == -1
+
+
+def test_a_default_of_a_library_s_class_is_of_the_line_that_makes_its_object(line):
+    frames = [line("self.norm(", "Normed.__call__")]
+    inside, called = (Frame("norms.py", 7, name) for name in ("_normalize", "GroupNorm.__call__"))
+    assert given_at(1e-6, frames, (inside, called), ()) == ", made at model.py:38 in Normed.__init__"
+    assert given_at(1e-6, frames, (inside,), ()) == ""
+    assert given_at(1e-6, frames, (inside, called), [line("self.norm =", "Normed.__init__")]) == ""
