@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from parity.ir.functions import origin, setting_call
 from parity.ir.given import given_at
 from parity.ir.location import SourceLocation
+from parity.prove.counters import PLACES
 from parity.verdicts import SIDES, Doubt, Finding
 
 _FIELD = re.compile(r"(\w+) = (.+?)(?=, \w+ = |>$)")
@@ -111,12 +112,16 @@ class Frontier:
     def finding(self) -> Finding:
         """Returns the difference as a finding; a side that has no such operation is left out.
 
-        Of two operations that may not correspond, one in library code alone is left out, too.
+        Of two operations that may not correspond, one in library code alone is left out, too, and one beside a
+        constraint that the other side lacks there.
         """
         sides = [self.reference, self.candidate]
-        if self.unsure and len(own := [side for side in sides if side and side.place.own]) == 1:
-            only = (side if side is own[0] else None for side in sides)
-            return Frontier(where=own[0].operation, **dict(zip(SIDES, only, strict=True))).finding()
+        own = [side for side in sides if side and side.place.own]
+        placing = [side for side in own if side.operation in PLACES]
+        if self.unsure and 1 in (len(own), len(placing)):
+            (one,) = placing if len(placing) == 1 else own
+            only = (side if side is one else None for side in sides)
+            return Frontier(where=one.operation, **dict(zip(SIDES, only, strict=True))).finding()
         reference, candidate = self._texts()
         return Finding(where=self._head(), reference=reference, candidate=candidate, doubts=self._doubts())
 

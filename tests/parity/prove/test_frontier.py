@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from parity.ir.location import inlined_source
+from parity.ir.functions import Frame
+from parity.ir.location import SourceLocation, inlined_source
 from parity.prove import prove, search
-from parity.prove.frontier import MOST_ENTRIES, TABLE, difference
+from parity.prove.frontier import MOST_ENTRIES, TABLE, Frontier, FrontierSide, difference
 from parity.verdicts import Doubt, Verdict
 
 # B batch, T positions, D features, H heads, K width of a head
@@ -173,6 +174,19 @@ def seated(x, w):
 
 def placed(x, w):
     return jnp.max(places(x, 2 + len(w)))
+
+
+@pytest.mark.parametrize("sure", [True, False])
+def test_a_constraint_beside_an_operation_without_a_counterpart_is_of_one_side(sure):
+    """It is placed where the other side has none, or both have one."""
+    names = ("sdy.sharding_constraint" if not sure else "stablehlo.dot_general", "sdy.sharding_constraint")
+    left, right = (
+        FrontierSide(operation=name, place=SourceLocation(frames=(Frame(f"{side}.py", 3, side),)), type="f32")
+        for name, side in zip(names, ("one", "two"), strict=True)
+    )
+    found = Frontier(where="", reference=left, candidate=right, unsure=True).finding()
+    assert ("only the candidate has" in found.sentence()) is sure, found
+    assert (Doubt.PLACE in found.doubts) is not sure
 
 
 def test_the_caller_that_gives_a_size_is_named():
