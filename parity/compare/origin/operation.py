@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
-from parity.compare.origin.alignment import GIVEN, ITERATIONS, before_moves, reached
+from parity.compare.origin.alignment import GIVEN, ITERATIONS, Alignment, before_moves, reached
 from parity.compare.origin.blame import STRATEGIES, Blame, Strategy, makers_of_both, set_by_callers
 from parity.compare.origin.divergence import Divergence, present
 from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
@@ -240,7 +240,9 @@ class _Entry:
         if moved & GIVEN and (len(names) == 1 or moved & ITERATIONS):
             return "because only one side casts or moves a value here"
         if "add_any" in names and len(set(names)) != 1:
-            return "because only one side adds a gradient here, which another operation may stop"
+            lines = _lone_stops(self._alignment)
+            places = f": {listed(lines, MOST)}" if lines else ""
+            return f"because only one side adds a gradient here, which another operation may stop{places}"
         if kept := _as_given(self._before, {*found.partners, *itertools.chain(*found.partners.values())}):
             return kept
         if divergence.pair and self._alignment.follows(*divergence.pair):
@@ -388,6 +390,25 @@ def _as_given(divergence: Divergence, leaves: Collection[str]) -> str:
             how = f"{'returns' if returned else 'uses'} {given.label} as it is given"
             return f"because the {SIDES[side]} {how}, as a caller may decide: {listed(callers, MOST)}"
     return ""
+
+
+def _lone_stops(alignment: Alignment) -> list[str]:
+    """Returns the lines that stop the gradient of a value of which the other side stops none."""
+    stops = [
+        {
+            before_moves(trace.nodes, node.inputs[0]): node
+            for node in trace.nodes
+            if node.name == "stop_gradient"
+        }
+        for trace in alignment.traces
+    ]
+    lone = [
+        node
+        for side, held in enumerate(stops)
+        for at, node in held.items()
+        if not node.around.backward and alignment.matches[side][at] not in stops[1 - side]
+    ]
+    return list(dict.fromkeys(str(frame) for node in lone for frame in site(node).own[:1]))
 
 
 def _origin(nodes: list[Node], at: int) -> str:
