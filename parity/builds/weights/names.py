@@ -63,8 +63,9 @@ def prefer_names(pairs: Mapping[str, str]) -> dict[str, str]:
     for row in rows.values():
         names, others = (sorted(held, key=_by_number) for held in (row, row.values()))
         used = [row[name] for name in names]
-        # A use in reverse is a convention: p5, p4, p3 are the blocks 0, 1, 2.
-        if used != others[::-1] and apart_by_one_number(names, others):
+        # A use in reverse is a convention of other numbers: p5, p4, p3 are the blocks 0, 1, 2.
+        equal = [numbers(name) for name in names] == [numbers(other) for other in others]
+        if (equal or used != others[::-1]) and apart_by_one_number(names, others):
             chosen |= zip(names, others, strict=True)
     return chosen
 

@@ -277,6 +277,8 @@ class RoundedWithoutGradient(Rounded):
 def test_a_gradient_that_one_side_lacks_leaves_doubt():
     finding, _ = first(Rounded().slope, RoundedWithoutGradient().slope, W, X)
     assert "only one side adds a gradient here" in finding.sentence and not finding.found, finding.sentence
+    stops = finding.facts["doubt"].partition(" may stop: ")[2]
+    assert "in Rounded.rounded" in stops and "in RoundedWithoutGradient.rounded" in stops, stops
 
 
 @pytest.mark.slow

@@ -107,6 +107,10 @@ def test_a_name_that_is_as_near_to_two_is_related_to_none():
 def test_numbers_that_all_move_alike_pair_by_number_only_if_one_of_them_moves():
     shifted = {"p1": "blocks/1", "p2": "blocks/0", "p3": "blocks/2"}
     assert prefer_names(shifted) == {"p1": "blocks/0", "p2": "blocks/1", "p3": "blocks/2"}
+    in_reverse = {"part_0": "blocks/2", "part_1": "blocks/1", "part_2": "blocks/0"}
+    assert prefer_names(in_reverse) == {f"part_{at}": f"blocks/{at}" for at in range(3)}
+    convention = {"p5": "blocks/0", "p4": "blocks/1", "p3": "blocks/2"}
+    assert prefer_names(convention) == convention
     used = {
         "ln1_0": "blocks/0/ln1",
         "ln2_0": "blocks/0/ln2",
