@@ -61,12 +61,10 @@ def loops(evidence: Evidence) -> ChannelResult:
         result = budgeted(result, budgets, {"count": counts})
         totals = _totals(left["optimised"], right["optimised"])
         result = dataclasses.replace(result, measures={**result.measures, **totals})
-    if forwarded := compare_forwarded(evidence, {words for array in arrays for words in array.traced}):
-        findings = (*forwarded, *result.findings)
-        result = dataclasses.replace(result, verdict=Verdict.FAILED, findings=findings)
-    elif not evidence.proof_covers_compiled and (found := compare_recomputed(evidence)):
-        findings = (found, *result.findings)  # a loop that is only recomputed follows from it
-        result = dataclasses.replace(result, verdict=Verdict.FAILED, findings=findings)
+    recomputed = None if evidence.proof_covers_compiled else compare_recomputed(evidence)
+    forwarded = compare_forwarded(evidence, {words for array in arrays for words in array.traced})
+    if first := (*filter(None, [recomputed]), *forwarded):  # loops that are only recomputed follow from it
+        result = dataclasses.replace(result, verdict=Verdict.FAILED, findings=(*first, *result.findings))
     return dataclasses.replace(result, tables=_tables(left, right, result))
 
 

@@ -30,14 +30,20 @@ def vacuous(findings: Iterable[Finding], detail: str = "a check that cannot fail
     return ChannelResult(verdict=Verdict.VACUOUS, detail=detail, findings=tuple(findings))
 
 
-def with_sources(evidence: Evidence, finding: Finding, paths: Sequence[str]) -> Finding:
+def with_sources(
+    evidence: Evidence, finding: Finding, paths: Sequence[str], module: Sequence[str] = ()
+) -> Finding:
     """Returns a finding on a leaf whose next step names the source lines that make the leaf.
 
     Args:
         paths: the leaf on each side; empty if a side has none.
+        module: all leaves of the module that the leaf is in, if one side lacks the module.
     """
     starts = [evidence.session.start(build) for build in evidence.builds]
-    made = [start.source(path) if path else None for start, path in zip(starts, paths, strict=True)]
+    made = [
+        (start.module_source(module) if module else None) or start.source(path) if path else None
+        for start, path in zip(starts, paths, strict=True)
+    ]
     stacked: list[SourceLocation | None] = [None, None]
     if finding.next_step == STACKED:
         stacked = [start.source(path, stacking=True) for start, path in zip(starts, paths, strict=True)]

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from parity.builds.convert.exported import PROOF, Certified
@@ -20,6 +21,8 @@ from parity.verdicts import SIDES, ChannelResult, Doubt, Finding, Verdict, one_s
 
 MOST_UNLIKE = 0.5
 """Largest relative difference of responses that contradicts no guess if the outputs differ before."""
+MOST_OF = 0.75
+"""Part of a module's parameters without a partner from which on the module has none."""
 COUNTER: Mapping[str, Any] = {"cause": "a counter, compared as a number"}
 CREATED: Mapping[str, Any] = {
     "cause": "one side creates the leaf in another dtype",
@@ -41,7 +44,8 @@ def tree(evidence: Evidence) -> ChannelResult:
         found = [Finding(where=hint, reference="", candidate="") for hint in error.hints]
         for one in _leftovers(error):
             paths = _paths(one, error)
-            found.append(with_sources(evidence, _with_shared(evidence, one, paths), paths))
+            module = _lone_module(leaves, error, paths)
+            found.append(with_sources(evidence, _with_shared(evidence, one, paths), paths, module))
         detail = "leaves without a partner"
         return ChannelResult(verdict=Verdict.FAILED, detail=detail, findings=tuple(found))
     findings: list[Finding] = []
@@ -171,6 +175,19 @@ def _conflict(error: ConflictError) -> ChannelResult:
 def _paths(finding: Finding, error: MapError) -> list[str]:
     name, sides = normalise(finding.where), (error.reference, error.candidate)
     return [next((leaf.path for leaf in side if normalise(leaf.path) == name), "") for side in sides]
+
+
+def _lone_module(leaves: Sequence[Mapping[str, Leaf]], error: MapError, paths: Sequence[str]) -> list[str]:
+    """Returns the parameters without a partner in the largest module around a leaf of which most have none."""
+    for held, missing, path in zip(leaves, (error.reference, error.candidate), paths, strict=True):
+        lone = {leaf.path for leaf in missing if leaf.role is Role.PARAMS}
+        for module in reversed(PurePath(path).parents) if path in lone and "" in paths else ():
+            inside = [
+                name for name in held if name.startswith(f"{module}/") and held[name].role is Role.PARAMS
+            ]
+            if len(found := [name for name in inside if name in lone]) > MOST_OF * len(inside):
+                return found
+    return []
 
 
 def _leftovers(error: MapError) -> tuple[Finding, ...]:

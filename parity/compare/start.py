@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
@@ -72,6 +73,15 @@ class Start:
             return found
         kept = tuple(frame for frame in found.frames if not frame.in_library or frame.may_be_compared)
         return dataclasses.replace(found, frames=kept or found.frames)
+
+    def module_source(self, paths: Collection[str]) -> SourceLocation | None:
+        """Returns the user's innermost line around the making of all of some leaves, such as those of a module."""
+        found = [source.own for source in map(self.source, paths) if source]
+        if len(found) < len(paths):
+            return None
+        places = zip(*map(reversed, found), strict=False)
+        shared = [place[0] for place in itertools.takewhile(lambda each: len(set(each)) == 1, places)]
+        return SourceLocation(frames=tuple(reversed(shared))) if shared else None
 
     @Once
     def files(self) -> set[str]:

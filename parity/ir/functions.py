@@ -161,9 +161,11 @@ def setting_call(frames: Sequence[Frame]) -> str:
 def _passes_on(frame: Frame, inner: Frame) -> bool:
     """True if a statement is a call that only passes parameters to parameters of the same names of an inner function.
 
-    It may pass a dictionary of parameters, too.
+    It may pass a dictionary of parameters, too. A function passes its parameters on to a closure that reads them.
     """
     call, function = getattr(statement(frame), "value", None), around(frame, ast.FunctionDef)
+    if inner.function.startswith(f"{frame.function}.<locals>."):
+        return bool(names_in(ast.walk(statement(inner))) & set(parameters_of(function)))
     if not isinstance(call, ast.Call):
         return False
     given = [*call.args, *(each.value for each in call.keywords)]

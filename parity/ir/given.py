@@ -45,7 +45,7 @@ def given_at(
     if passed and not library and number is not None and len(frames) > 1 and not holds(number, frames[0]):
         call = through or giving_call(frames) or frames[1]
         shown[:0] = [] if call in known else [f", {'called' if call in frames else 'made'} at {call}"]
-    made = [] if shown or not frames else _makers_of_objects(frames[0], library)
+    made = [] if shown or number is None or not frames else _makers_of_objects(frames[0], library)
     return f", made at {made[0]}" if len(made) == 1 and made[0] not in known else "".join(shown)
 
 

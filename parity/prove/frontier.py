@@ -118,7 +118,8 @@ class Frontier:
         sides = [self.reference, self.candidate]
         own = [side for side in sides if side and side.place.own]
         placing = [side for side in own if side.operation in PLACES]
-        if self.unsure and 1 in (len(own), len(placing)):
+        other = self.unsure or len(set(self.operations)) > 1
+        if (self.unsure and len(own) == 1) or (other and len(placing) == 1):
             (one,) = placing if len(placing) == 1 else own
             only = (side if side is one else None for side in sides)
             return Frontier(where=one.operation, **dict(zip(SIDES, only, strict=True))).finding()
@@ -157,7 +158,8 @@ class Frontier:
             "" if side is None else _with_line(side.against(other, unsure=self.unsure), side, constant)
             for (side, other), constant in zip(sides, self._constants(), strict=True)
         ]
-        if self.differences and self.differences[0].startswith("result type"):  # sizes come from outside
+        outside = any(line.startswith("result type") for line in self.differences[:1])
+        if outside or not PLACES.isdisjoint(self.operations):  # sizes and specs come from outside
             texts = [
                 text if " at " in text or not side else f"{text}{setting_call(side.place.own)}"
                 for text, (side, _) in zip(texts, sides, strict=True)
