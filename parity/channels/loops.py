@@ -24,7 +24,7 @@ from parity.ir.stablehlo.lowered import lowered_loops
 from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict, listed, one_sided
 
 FLAX = str(Path(flax.__file__).parent)
-LISTED = 4
+LISTED, CALLERS = 4, 2
 CARRIED = "an array carried or captured by one side only, or in another dtype or sharding"
 SMALL = 1_024
 """Bytes by which arrays may differ: stacked ones in exchange for others, or fewer ones without a gradient; as many
@@ -226,8 +226,10 @@ class _Comparison:
     def _alone(self, loop: Loop, path: str, side: str) -> Finding:
         inside = f" with {loop.count - 1} loops inside" if loop.inner else ""
         text = f"{_trips(loop)}, {loop.carries} carries of {loop.carry_bytes:,} bytes{inside}"
+        callers = " < ".join(map(str, loop.provenance.own[1 : 1 + CALLERS]))  # one of them may repeat it
+        called = f", called at {callers}" if callers else ""
         return Finding(
-            where=f"{self.stage} loop {path} of the {side} ({loop.provenance.summary})",
+            where=f"{self.stage} loop {path} of the {side} ({loop.provenance.summary}{called})",
             **one_sided(side, text, "no such loop"),
             cause=_alone_cause(loop, side),
             next_step=ACCEPT,

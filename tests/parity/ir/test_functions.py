@@ -295,6 +295,21 @@ def added(net, params, x, kind):
 
 def contrast(net, params, batch, kind):
     return level(net, params, batch["x"], kind)
+
+def scanned(params, x, kind):
+    def step(carry, row):
+        return carry * kind + row, row
+
+    return scan(step, params, x)
+
+def outer(params, x):
+    return scanned(params, x, 3)
+
+def counted(params, x, kind):
+    def step(carry, row):
+        return carry + row, row
+
+    return scan(step, params, x)
 """
 
 
@@ -315,6 +330,16 @@ def test_a_call_that_passes_its_parameters_on_gives_nothing(tmp_path, line, thro
     found = giving_call(stack)
     assert found and found.function == function
     assert giving_call(stack[:1]) is None
+
+
+def test_a_function_passes_its_parameters_on_to_a_closure(tmp_path):
+    path = tmp_path / "given.py"
+    path.write_text(GIVEN)
+    places = (26, "scanned.<locals>.step"), (28, "scanned"), (31, "outer")
+    stack = [Frame(str(path), *place) for place in places]
+    assert giving_call(stack) == stack[2]
+    others = [Frame(str(path), 35, "counted.<locals>.step"), Frame(str(path), 37, "counted"), stack[2]]
+    assert giving_call(others) == others[1]
 
 
 DECLARED = """

@@ -176,17 +176,18 @@ def placed(x, w):
     return jnp.max(places(x, 2 + len(w)))
 
 
+@pytest.mark.parametrize("unsure", [True, False])
 @pytest.mark.parametrize("sure", [True, False])
-def test_a_constraint_beside_an_operation_without_a_counterpart_is_of_one_side(sure):
+def test_a_constraint_beside_another_operation_is_of_one_side(sure, unsure):
     """It is placed where the other side has none, or both have one."""
     names = ("sdy.sharding_constraint" if not sure else "stablehlo.dot_general", "sdy.sharding_constraint")
     left, right = (
         FrontierSide(operation=name, place=SourceLocation(frames=(Frame(f"{side}.py", 3, side),)), type="f32")
         for name, side in zip(names, ("one", "two"), strict=True)
     )
-    found = Frontier(where="", reference=left, candidate=right, unsure=True).finding()
+    found = Frontier(where="", reference=left, candidate=right, unsure=unsure).finding()
     assert ("only the candidate has" in found.sentence()) is sure, found
-    assert (Doubt.PLACE in found.doubts) is not sure
+    assert (Doubt.PLACE in found.doubts) is (unsure and not sure)
 
 
 def test_the_caller_that_gives_a_size_is_named():

@@ -124,6 +124,20 @@ def test_a_layer_that_one_side_uses_in_place_of_another_is_named():
     assert first.candidate.endswith(" in Shared.__init__"), first
 
 
+class Deeper(nnx.Module):
+    def __init__(self, key):
+        self.model = NnxMlp(nnx.Rngs(key))
+        self.model.further = NnxMlp(nnx.Rngs(key))
+        self.optimizer = nnx.Optimizer(self.model, ADAM, wrt=nnx.Param)
+
+
+def test_a_module_that_one_side_lacks_is_of_the_line_that_makes_it():
+    found = result(own(Deeper, nnx_step), channels=("tree",)).channels["tree"]
+    first = found.findings[0]
+    assert first.where.startswith("model/further/") and first.reference == "no such leaf", first
+    assert " in Deeper.__init__" in first.next_step, first
+
+
 def counting(dtype, by=1, read=False):
     """A side whose step counter has some integer type, and is used by the rest of the step if ``read``."""
 

@@ -147,6 +147,19 @@ def test_unrolled_against_rolled(programs, cpu, reference, unroll, cause):
     assert cause in words(channels["loops"])
 
 
+def test_a_loop_of_one_side_names_the_callers_that_may_repeat_it(programs, cpu):
+    def made(w, x):
+        return programs.rolled(w, x)
+
+    def twice(w, x):
+        return made(w, made(w, x))
+
+    builds = [Build(each, cpu.weights(), cpu.inputs()) for each in (made, twice)]
+    (first, *_) = compare_loops(*(build.loops for build in builds)).findings
+    made_by, *callers = first.where.removesuffix(")").split(", called at ")
+    assert made_by.endswith(" in rolled") and callers[0].endswith(".<locals>.twice"), first
+
+
 def test_another_trip_count_names_the_factor(programs, cpu):
     def repeated(length):
         return lambda w, x: jax.lax.scan(lambda c, _: (programs.rolled(w, c), None), x, None, length=length)[
