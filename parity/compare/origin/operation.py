@@ -375,7 +375,7 @@ def _as_given(divergence: Divergence, leaves: Collection[str]) -> str:
     A leaf that is used counts only if this side also computes the updated one, from the leaf.
     """
     if divergence.pair is None:
-        return ""
+        return _once_more(divergence)
     ends, nodes, matches = divergence.pair, divergence.nodes, divergence.alignment.matches
     traces = divergence.alignment.traces
     for side, trace in enumerate(traces):
@@ -389,6 +389,20 @@ def _as_given(divergence: Divergence, leaves: Collection[str]) -> str:
         if (returned or used) and len(callers) >= DEEP:
             how = f"{'returns' if returned else 'uses'} {given.label} as it is given"
             return f"because the {SIDES[side]} {how}, as a caller may decide: {listed(callers, MOST)}"
+    return ""
+
+
+def _once_more(divergence: Divergence) -> str:
+    """Returns a doubt if one side updates a value, such as of a state, that the other returns; else empty."""
+    for side, at in present(divergence.ends):
+        nodes, other = divergence.alignment.traces[side].nodes, divergence.alignment.traces[1 - side]
+        callers = [str(frame) for frame in site(nodes[at]).own]
+        partners = {
+            divergence.alignment.matches[side][before_moves(nodes, value)] for value in nodes[at].inputs
+        }
+        if len(callers) >= DEEP and not partners.isdisjoint(other.outputs):
+            how = f"the {SIDES[1 - side]} returns the value from before"
+            return f"because {how}, as a caller may decide: {listed(callers, MOST)}"
     return ""
 
 

@@ -491,6 +491,30 @@ def test_a_leaf_that_is_used_as_it_is_given_is_no_state_that_is_returned():
     assert "as it is given" not in finding.sentence, finding.sentence
 
 
+def moved_on(given):
+    return 0.9 * given + 0.1
+
+
+def moved_once_more(given):
+    return moved_on(given)
+
+
+def once(given, kept):
+    return moved_on(given), kept
+
+
+def once_and_again(given, kept):
+    return moved_once_more(moved_on(given)), kept
+
+
+def test_a_value_that_is_updated_once_more_leaves_doubt_about_the_callers():
+    doubt = first(once, once_and_again, X, W, partners=GIVEN)[0].facts["doubt"]
+    assert doubt.startswith("because the reference returns the value from before, as a caller may decide"), (
+        doubt
+    )
+    assert "in moved_once_more" in doubt and "in once_and_again" in doubt
+
+
 def product(kept):
     return kept[0] * kept[1]
 
