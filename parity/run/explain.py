@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from parity.channels import Aspect, of_aspect
 from parity.channels.loops import CARRIED
+from parity.prove.frontier import TABLE
 from parity.prove.grade import SETTING
 from parity.verdicts import BLOCKING, ChannelResult, Doubt, Finding, Verdict, grouped, listed
 
@@ -123,6 +124,7 @@ def unplaced(channels: Mapping[str, ChannelResult]) -> ChannelResult | None:
     harmless = channel.name == "program" and channel.verdict is Verdict.UNPROVED  # may change no number
     harmless = harmless or (first is not None and first.cause == SETTING)
     unsure = harmless or first is None or not UNSURE.isdisjoint(first.doubts) or not places(first)
+    unsure = unsure or TABLE in first.where  # the search names the function that makes it
     return channel if unsure and channel.name in {"program", *NUMBERS} else None
 
 

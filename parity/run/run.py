@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import gc
 import linecache
+import re
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -152,11 +153,14 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
 
 
 def _with_callers(shown: Finding, found: Finding) -> Finding:
-    """Returns a finding with the callers that another one of the same lines names."""
+    """Returns a finding with the callers and makers that another one of the same lines names."""
     texts = {}
     for side in SIDES:
-        own, (line, *call) = getattr(shown, side), getattr(found, side).partition(", called at ")
-        texts[side] = f"{own}{''.join(call)}" if line and own.endswith(line) else own
+        own, (line, *more) = (
+            getattr(shown, side),
+            re.split(r"(?=, (?:called at|with a constant from) )", getattr(found, side)),
+        )
+        texts[side] = f"{own}{''.join(more)}" if line and own.endswith(line) else own
     return dataclasses.replace(shown, **texts)
 
 

@@ -201,6 +201,25 @@ def test_a_table_made_with_numpy_is_named_by_its_users():
     assert "in Turned.__call__ (operand 1: another table of constants, made outside the program)" in by_values
 
 
+def waves(factor):
+    return np.sin(factor * np.arange(12.0).reshape(4, 3)).astype("float32")
+
+
+class Rolled(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return x[..., :3] * linen.Dense(3)(x) * waves(1.2)
+
+
+def test_the_function_that_makes_a_table_is_named():
+    with pytest.raises(TwinsDifferError) as caught:
+        parity.assert_twins(Rolled(), Turned(nnx.Rngs(0)), batch(0), programs=("forward",))
+    (result,) = caught.value.results
+    assert "in Rolled.__call__, with a constant from " in line(result) and " in waves, candidate " in line(
+        result
+    )
+
+
 class Near(linen.Module):
     @linen.compact
     def __call__(self, x):
