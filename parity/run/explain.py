@@ -124,7 +124,8 @@ def unplaced(channels: Mapping[str, ChannelResult]) -> ChannelResult | None:
     harmless = channel.name == "program" and channel.verdict is Verdict.UNPROVED  # may change no number
     harmless = harmless or (first is not None and first.cause == SETTING)
     unsure = harmless or first is None or not UNSURE.isdisjoint(first.doubts) or not places(first)
-    unsure = unsure or TABLE in first.where  # the search names the function that makes it
+    if first is not None and TABLE in first.where:  # the search names the function that makes it
+        unsure = True
     return channel if unsure and channel.name in {"program", *NUMBERS} else None
 
 
