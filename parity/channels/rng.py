@@ -1,5 +1,6 @@
 """The channel ``rng``: both sides draw from the same keys, none of them twice, and start from the same bits."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ from parity.values.rng.audit import (
     repeated_keys,
     unforeseen_draws,
 )
-from parity.verdicts import SIDES, ChannelResult, Finding, Verdict
+from parity.verdicts import SIDES, ChannelResult, Doubt, Finding, Verdict
 
 STEPS = 3
 
@@ -60,11 +61,14 @@ def _both(sides: list[Audited]) -> str:
 
 def _audited(sides: list[Audited]) -> list[Finding]:
     others = [side.sentence() for side in reversed(sides)]
-    return [
+    found = [
         finding
         for side, audited, other in zip(SIDES, sides, others, strict=False)
         for finding in (*repeated_keys(audited, side, other), *unforeseen_draws(audited, side))
     ]
+    # What both do equally explains no difference of their values.
+    doubts = (Doubt.HARMLESS,) if len(sides) == 2 and len(set(others)) == 1 else ()
+    return [dataclasses.replace(finding, doubts=doubts) for finding in found]
 
 
 def _reference_draws(side: Side) -> Audited:

@@ -168,14 +168,14 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
     sure = {
         name: one
         for name, one in failed.items()
-        if one is not guess and not (numbers and name == "retrace" and _is_harmless(one))
+        if one is not guess and not (numbers and name in OF_VALUES and _is_harmless(one))
     }
     program = channels.get("program")
     differs = program if program and program.findings and program.verdict is not Verdict.PROVED else None
     first = differs.findings[0] if differs else None
     moves = first and "loops" not in failed and PLACING.search(first.sentence())
     explains = failed.get("program") or (differs if moves or numbers else None)
-    redrawn = "rng" in failed and any(not one.leaf for one in failed["rng"].findings[:1])
+    redrawn = "rng" in sure and any(not one.leaf for one in sure["rng"].findings[:1])
     named = first and (first.reference or first.candidate)
     structure = STRUCTURE[::-1] if _may_be_resharded(failed.get("loops")) else STRUCTURE
     candidates = (

@@ -12,12 +12,12 @@ import pytest
 
 from parity.builds.build import linen_build
 from parity.cases.case import Case, Keys
-from parity.channels.rng import rng
+from parity.channels.rng import _audited, rng
 from parity.compare.evidence import Evidence
 from parity.compare.session import Session
 from parity.ir.jax_internals import content
 from parity.values.rng.audit import audit, compare_draws, repeated_keys, unforeseen_draws
-from parity.verdicts import Verdict
+from parity.verdicts import Doubt, Verdict
 
 KEY = jax.random.key(7)
 L, B, D = 3, 4, 6
@@ -93,6 +93,13 @@ def test_two_draws_of_one_line_name_the_calls_that_differ_and_the_maker_of_the_k
     made, one, other = (f"test_rng.py:{twice.__code__.co_firstlineno + line} in twice" for line in (1, 2, 3))
     assert finding.where.count(" in ") == 3 and one in finding.where and other in finding.where
     assert finding.candidate.endswith(made)
+
+
+def test_what_both_sides_draw_twice_explains_no_difference():
+    repeated, apart = audited(twice, X, KEY), audited(layer, X, KEY)
+    alike, one_sided = _audited([repeated, repeated]), _audited([repeated, apart])
+    assert [one.doubts for one in alike] == [(Doubt.HARMLESS,)] * 2
+    assert [one.doubts for one in one_sided] == [()]
 
 
 def test_a_key_of_each_step_is_named_with_the_function_that_begins_the_step():

@@ -282,8 +282,9 @@ def test_a_key_that_is_drawn_from_twice_comes_before_the_values_that_follow():
         return ChannelResult(name=name, verdict=verdict, findings=(finding,))
 
     program, values = result("program", Verdict.UNPROVED, "add"), result("values", Verdict.FAILED, "loss")
-    for leaf, first in (("", "rng"), ("w", "program")):
-        rng = result("rng", Verdict.FAILED, "draw", leaf=leaf)
+    both = (Doubt.HARMLESS,)  # both sides draw so
+    for leaf, doubts, first in (("", (), "rng"), ("w", (), "program"), ("", both, "program")):
+        rng = result("rng", Verdict.FAILED, "draw", leaf=leaf, doubts=doubts)
         found = explain("case", {one.name: one for one in (program, values, rng)})
         assert found is not None and found.channel == first
 
