@@ -162,7 +162,14 @@ class _Entry:
         self._given = found.given
         self.passing = [each for each in found.passing if function_of(each) not in common]
         self._after: tuple[str, ...] = ()
-        self._divergence, self._alignment = found.divergence or divergence, divergence.alignment
+        place = found.divergence or divergence
+        if (
+            self._is_default
+            and len(place.path) > 1
+            and "argument" in {node.name for node in place.nodes if node}
+        ):
+            place = place.moved(place.path[-2])  # a given value is of no place, its use is
+        self._divergence, self._alignment = place, divergence.alignment
         self._nodes = self._divergence.nodes
         self._around = next(node for node in reversed(self._nodes) if node is not None).around
         self._sources = [None if node is None else site(node) for node in self._nodes]

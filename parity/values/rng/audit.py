@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+from parity.ir.functions import together
 from parity.ir.jaxprs import opened
 from parity.values.rng.demand import Demand
 from parity.values.rng.draws import FRAMES, Draw, Recorder
@@ -161,7 +162,12 @@ def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
 def _both_sites(first: Draw, second: Draw) -> str:
     """Returns the places of two draws; if one line makes both, with the calls that differ."""
     if first.site != second.site:
-        return f"draws at {first.site} and at {second.site}"
+        shared = together(first.calls, second.calls)
+        at = [len(one.calls) - shared for one in (first, second)]  # of the function that calls both
+        text = f"draws at {first.site} and at {second.site}"
+        if not shared or min(at) < FRAMES:
+            return text
+        return f"{text}, called at {first.calls[at[0]]} and at {second.calls[at[1]]}"
     for one, other in zip(first.calls, second.calls, strict=False):
         if one != other:
             return f"draws at {first.calls[0]}, called at {one} and at {other}"

@@ -515,6 +515,28 @@ def test_a_value_that_is_updated_once_more_leaves_doubt_about_the_callers():
     assert "in moved_once_more" in doubt and "in once_and_again" in doubt
 
 
+def shown(value):
+    return jnp.cos(value + 1.5)
+
+
+def shown_late(value):
+    return jnp.cos(1.5 + value)
+
+
+def at_the_count(given, kept):
+    return shown(given), given + 1.5
+
+
+def after_the_count(given, kept):
+    after = given + 1.5
+    return shown_late(after), after
+
+
+def test_a_given_value_in_place_of_its_update_is_placed_where_it_is_used():
+    finding, blamed = first(at_the_count, after_the_count, X, W)
+    assert blamed == ["shown", "shown_late"] and finding.sentence.startswith("add "), finding.sentence
+
+
 def product(kept):
     return kept[0] * kept[1]
 

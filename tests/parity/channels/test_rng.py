@@ -95,6 +95,30 @@ def test_two_draws_of_one_line_name_the_calls_that_differ_and_the_maker_of_the_k
     assert finding.candidate.endswith(made)
 
 
+def deeper(x, key):
+    return layer(x, key)
+
+
+def other_layer(x, key):
+    return inner(x, key) + 1
+
+
+def other_deeper(x, key):
+    return other_layer(x, key)
+
+
+def both_layers(x, key):
+    x = deeper(x, key)
+    return other_deeper(x, key)
+
+
+def test_two_draws_of_different_lines_name_the_calls_of_the_function_around_both():
+    (finding,) = repeated_keys(audited(both_layers, X, KEY), "candidate", "")
+    first = both_layers.__code__.co_firstlineno
+    *_, called = finding.where.split(", called at ")
+    assert f"test_rng.py:{first + 1} in both_layers" in called and f":{first + 2} in both_layers" in called
+
+
 def test_what_both_sides_draw_twice_explains_no_difference():
     repeated, apart = audited(twice, X, KEY), audited(layer, X, KEY)
     alike, one_sided = _audited([repeated, repeated]), _audited([repeated, apart])
