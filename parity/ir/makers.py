@@ -39,11 +39,7 @@ def library_call(library: Sequence[Frame], files: Iterable[str], use: Frame | No
         if len(functions) > 1 and use is not None:
             shared = {key: _parts([key[1]]) & _parts(words_of(use)) for key in functions}
             others = collections.Counter(itertools.chain(*shared.values()))
-            functions = {
-                key: functions[key]
-                for key, words in shared.items()
-                if any(others[each] == 1 for each in words)
-            }
+            functions = {key: functions[key] for key, words in shared.items() if 1 in map(others.get, words)}
         if len(functions) == 1:
             return next(iter(functions.values()))
     return None

@@ -515,26 +515,26 @@ def test_a_value_that_is_updated_once_more_leaves_doubt_about_the_callers():
     assert "in moved_once_more" in doubt and "in once_and_again" in doubt
 
 
-def shown(value):
-    return jnp.cos(value + 1.5)
+def is_due(step):
+    return (step + 1) % 3 == 0
 
 
-def shown_late(value):
-    return jnp.cos(1.5 + value)
+def is_due_now(step):
+    return (1 + step) % 3 == 0
 
 
-def at_the_count(given, kept):
-    return shown(given), given + 1.5
+def at_the_count(step, kept):
+    return jnp.where(is_due(step), jnp.sin(kept), kept), step + 1
 
 
-def after_the_count(given, kept):
-    after = given + 1.5
-    return shown_late(after), after
+def after_the_count(step, kept):
+    after = step + 1
+    return jnp.where(is_due_now(after), jnp.sin(kept), kept), after
 
 
 def test_a_given_value_in_place_of_its_update_is_placed_where_it_is_used():
-    finding, blamed = first(at_the_count, after_the_count, X, W)
-    assert blamed == ["shown", "shown_late"] and finding.sentence.startswith("add "), finding.sentence
+    finding, blamed = first(at_the_count, after_the_count, np.int32(5), W)
+    assert blamed == ["is_due", "is_due_now"] and finding.sentence.startswith("add "), finding.sentence
 
 
 def product(kept):
