@@ -26,6 +26,7 @@ from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict, listed,
 FLAX = str(Path(flax.__file__).parent)
 LISTED, CALLERS = 4, 2
 CARRIED = "an array carried or captured by one side only, or in another dtype or sharding"
+DRAWN = "draws, or draws in another shape or range"
 SMALL = 1_024
 """Bytes by which arrays may differ: stacked ones in exchange for others, or fewer ones without a gradient; as many
 carries of the same types; fewer carries, and those of optimised loops whose lowered loops are equal.
@@ -316,7 +317,7 @@ def _trip_cause(first: int | None, second: int | None) -> str:
 
 def _alone_cause(loop: Loop, side: str) -> str:
     if loop.provenance.label == "rng":
-        return f"random bits that only the {side} draws, or draws in another shape or range"
+        return f"random bits that only the {side} {DRAWN}"
     if loop.provenance.rematted:
         return (
             f"a whole scan recomputed: the checkpoint of the {side} is around the scan, not inside its body"

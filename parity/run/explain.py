@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from parity.channels import Aspect, of_aspect
-from parity.channels.loops import CARRIED
+from parity.channels.loops import CARRIED, DRAWN
 from parity.prove.frontier import TABLE
 from parity.prove.grade import SETTING
 from parity.verdicts import BLOCKING, ChannelResult, Doubt, Finding, Verdict, grouped, listed
@@ -169,6 +169,9 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
         name: one
         for name, one in failed.items()
         if one is not guess and not (numbers and name in OF_VALUES and _is_harmless(one))
+        if not (
+            numbers and any(each.cause.endswith(DRAWN) for each in one.findings[:1])
+        )  # so do other values
     }
     program = channels.get("program")
     differs = program if program and program.findings and program.verdict is not Verdict.PROVED else None

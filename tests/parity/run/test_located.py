@@ -13,6 +13,7 @@ from flax import linen, nnx
 import parity
 from parity.bisect.report import bisect_case
 from parity.builds.weights.transforms import Concat
+from parity.channels.loops import DRAWN
 from parity.compare.origin import evaluated, operation
 from parity.compare.origin.result import SearchResult
 from parity.compare.session import Session
@@ -287,6 +288,23 @@ def test_a_key_that_is_drawn_from_twice_comes_before_the_values_that_follow():
         rng = result("rng", Verdict.FAILED, "draw", leaf=leaf, doubts=doubts)
         found = explain("case", {one.name: one for one in (program, values, rng)})
         assert found is not None and found.channel == first
+
+
+@pytest.mark.parametrize(("cause", "first"), [(DRAWN, "program"), ("unrolled", "loops")])
+def test_loops_of_random_bits_are_no_cause_of_numbers(cause, first):
+    """They follow from the draws, as the numbers do; a search by values finds the place."""
+    values = ChannelResult(name="values", verdict=Verdict.FAILED)
+    places = {"program": ("", "", ""), "loops": ("a.py:1 in a", "none", f"random bits that one side {cause}")}
+    program, loops = (
+        ChannelResult(
+            name=name,
+            verdict=Verdict.UNPROVED if name == "program" else Verdict.FAILED,
+            findings=(Finding(where=name, reference=left, candidate=right, cause=why),),
+        )
+        for name, (left, right, why) in places.items()
+    )
+    found = explain("case", {one.name: one for one in (program, values, loops)})
+    assert found is not None and found.channel == first
 
 
 class Mixing(linen.Module):
