@@ -12,7 +12,17 @@ from typing import Any
 
 import jax
 
-from parity.ir.functions import Frame, assigned, function_of, is_users, named, nodes_in, statement, words_of
+from parity.ir.functions import (
+    Frame,
+    around,
+    assigned,
+    function_of,
+    is_users,
+    named,
+    nodes_in,
+    statement,
+    words_of,
+)
 
 COMPREHENSIONS = frozenset({"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"})
 DEEP = 3
@@ -43,6 +53,18 @@ def library_call(library: Sequence[Frame], files: Iterable[str], use: Frame | No
         if len(functions) == 1:
             return next(iter(functions.values()))
     return None
+
+
+def given_functions(frame: Frame) -> list[Frame]:
+    """Returns the user's functions that calls around a line take as arguments, such as the mask of an optimizer."""
+    names = _names(frame.file)
+    calls = [node for node in ast.walk(around(frame, ast.FunctionDef)) if isinstance(node, ast.Call)]
+    taken = [value for call in calls for value in (*call.args, *(each.value for each in call.keywords))]
+    found = [
+        value for value in (_value(each, names) for each in taken) if isinstance(value, types.FunctionType)
+    ]
+    codes = dict.fromkeys(each.__code__ for each in found if is_users(each.__code__.co_filename))
+    return [Frame(code.co_filename, code.co_firstlineno, code.co_qualname) for code in codes]
 
 
 def _parts(names: Iterable[str]) -> set[str]:

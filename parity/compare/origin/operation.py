@@ -19,7 +19,7 @@ from parity.ir.checks import COMPARISONS
 from parity.ir.functions import deciding_call, function_of, giving_call
 from parity.ir.given import given_at
 from parity.ir.location import Frame, SourceLocation, equation_source
-from parity.ir.makers import table_makers
+from parity.ir.makers import given_functions, table_makers
 from parity.prove.frontier import TABLE, number
 from parity.verdicts import SIDES, Finding, listed
 
@@ -467,8 +467,12 @@ def _place(node: Node, one: SourceLocation, frame: Frame | None) -> str:
     place = one.own_place if one.frames else "no known line"
     if frame is None or not one.own or frame == one.own[0]:
         return f"{place}{one.maker}"
-    between = "called at" if frame in one.own else "handed over at" if one.library else "with a value from"
-    return f"{place}, {between} {frame}"
+    if frame in one.own or not one.library:
+        return f"{place}, {'called at' if frame in one.own else 'with a value from'} {frame}"
+    given = given_functions(frame)  # such as the mask of a decay
+    return f"{place}, handed over at {frame}" + (
+        f" with {listed(list(map(str, given)), MOST)}" if given else ""
+    )
 
 
 def _loop(equation) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from parity.ir.functions import Frame
 from parity.ir.location import SourceLocation
-from parity.ir.makers import library_call
+from parity.ir.makers import given_functions, library_call
 
 RATES = """import optax
 
@@ -74,6 +74,26 @@ def test_of_several_functions_the_one_that_shares_a_word_with_the_use_is_named(
     found = library_call([CLOSURE], {file}, Frame(file, line, "step"))
     del sys.modules["two_rates"]
     assert (found and found.function) == function
+
+
+MASKED = """import optax
+
+def matrices(params):
+    return params
+
+def make(rate):
+    fast = optax.sgd(rate)
+    return optax.chain(fast, optax.adamw(rate, mask=matrices), optax.sgd(optax.linear_schedule(1, 2, 3)))
+"""
+
+
+def test_the_functions_that_an_optimizer_takes_are_named(tmp_path, monkeypatch):
+    (tmp_path / "masked.py").write_text(MASKED)
+    monkeypatch.syspath_prepend(tmp_path)
+    file = importlib.import_module("masked").__file__
+    found = given_functions(Frame(file, 8, "make"))
+    del sys.modules["masked"]
+    assert [(frame.line, frame.function) for frame in found] == [(3, "matrices")]
 
 
 def test_a_closure_of_a_method_is_made_by_the_call_of_its_class(tmp_path, monkeypatch):
