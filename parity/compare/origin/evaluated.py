@@ -86,9 +86,15 @@ def evaluate_case(work: Evidence, group: str = "", trial: Trial | None = None) -
     if found.failing or not narrow:
         return found
     rounded, typed = _until_different(work, group, trial, wide=False), _first_of_other_type(found.alignment)
-    if typed and rounded.failing and found.step == rounded.step:
+    # A type of the backward pass is no cause of a difference before it.
+    before = any(_is_backward(each) for each in typed) and not all(map(_is_backward, rounded.divergences[:1]))
+    if typed and rounded.failing and found.step == rounded.step and not before:
         return dataclasses.replace(rounded, alignment=found.alignment, divergences=typed)
     return rounded
+
+
+def _is_backward(divergence: Divergence) -> bool:
+    return all(node.around.backward for node in divergence.nodes if node)
 
 
 def _first_of_other_type(alignment: Alignment) -> tuple[Divergence, ...]:

@@ -1,6 +1,8 @@
 """Finds the cause away from the operation: a condition, a loop, a constructor, a loop that ended too soon."""
 
+import dataclasses
 import importlib.util
+import types
 from pathlib import Path
 
 import jax
@@ -8,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from parity.compare.origin import evaluated
 from parity.compare.origin.trace import functions_around
 
 spec = importlib.util.spec_from_file_location("handover", Path(__file__).with_name("test_handover.py"))
@@ -592,3 +595,21 @@ def test_a_state_that_is_used_as_it_is_given_though_it_is_updated_leaves_doubt()
     finding, _ = first(advanced_twice, advanced_once, X, W, partners=GIVEN)
     assert "the candidate uses given_0 as it is given" in finding.facts["doubt"], finding.sentence
     assert not first(advanced_twice, advanced_once, X, W)[0].facts["doubt"]  # an input of the batch
+
+
+@pytest.mark.parametrize(
+    ("typed", "first", "chosen"), [(True, False, "rounded"), (True, True, "typed"), (False, False, "typed")]
+)
+def test_a_type_of_the_backward_pass_is_no_cause_of_a_difference_before_it(monkeypatch, typed, first, chosen):
+    def divergence(name, backward):
+        node = types.SimpleNamespace(around=types.SimpleNamespace(backward=backward))
+        return types.SimpleNamespace(name=name, nodes=[node, None])
+
+    wide = evaluated.Evaluated(step=1, alignment=None, failing=(), divergences=())
+    narrow = dataclasses.replace(wide, failing=("result",), divergences=(divergence("rounded", first),))
+    monkeypatch.setattr(evaluated, "rounds", lambda jaxpr: True)
+    monkeypatch.setattr(evaluated, "_until_different", lambda *given, wide: runs[wide])
+    monkeypatch.setattr(evaluated, "_first_of_other_type", lambda alignment: (divergence("typed", typed),))
+    runs, side = {True: wide, False: narrow}, types.SimpleNamespace(traced=types.SimpleNamespace(jaxpr=None))
+    found = evaluated.evaluate_case(types.SimpleNamespace(sides=(side, side)), trial=object())
+    assert found.divergences[0].name == chosen
