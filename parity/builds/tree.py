@@ -123,7 +123,7 @@ def _optimizers(tree: Any) -> set[str]:
 
 
 def _states(paths: Collection[str]) -> set[str]:
-    """Returns the paths of the nodes that hold ``params``; if several trained parts do, only of these."""
+    """Returns the paths of the nodes that hold ``params``; only of those with an ``opt_state`` if there are any."""
     holding, trained = (
         {above for path in paths for above, found, _ in [f"/{path}".partition(f"/{name}/")] if found}
         for name in ("params", "opt_state")

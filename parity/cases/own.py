@@ -12,6 +12,7 @@ from flax import nnx
 from parity.builds.build import Build, Flavour, Group, Outputs, Program, linen_build, nnx_build
 from parity.builds.constants import traceable
 from parity.builds.tree import Role, flatten
+from parity.builds.weights.map import strip_container
 from parity.cases.case import Pair
 from parity.cases.recipe import Inputs, as_jax_holds, holds_64_bits, with_rules
 from parity.cases.shared import CaseOptions, build_options, registered
@@ -97,24 +98,22 @@ def _is_state(tree: Any, state: Any) -> bool:
 
 def _by_leaf(function: Callable[..., Outputs], params: Set[str]) -> Callable[..., Outputs]:
     """Returns a function that names gradients by their parameters, also if their tree lacks the names above them."""
-    known = {_bare(path): path for path in params}
+    known = {strip_container(path): path for path in params}
 
     def run(state: dict[str, Any], inputs: dict[str, Any]) -> Outputs:
         outputs = function(state, inputs)
-        gradients = {_bare(name): array for name, array in outputs.get(Group.GRADIENTS, {}).items()}
+        given = outputs.get(Group.GRADIENTS, {})
+        gradients = {strip_container(name): array for name, array in given.items()}
         parents = {
             path.removesuffix(name) for name in gradients for path in known if path.endswith(f"/{name}")
         }
         fitting = [above for above in ("", *parents) if {above + name for name in gradients} <= known.keys()]
-        if gradients and (len(fitting) == 1 or fitting[:1] == [""]):  # others: such as an average of them
+        single = len(fitting) == 1 or fitting[:1] == [""]  # others: such as an average of the parameters
+        if single and len(gradients) == len(given) > 0:
             outputs[Group.GRADIENTS] = {known[fitting[0] + name]: array for name, array in gradients.items()}
         return outputs
 
     return run
-
-
-def _bare(path: str) -> str:
-    return "/".join(part for part in path.split("/") if part != "params")
 
 
 def twin_programs(

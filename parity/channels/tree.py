@@ -42,10 +42,11 @@ def tree(evidence: Evidence) -> ChannelResult:
         return _conflict(error)
     except MapError as error:
         found = [Finding(where=hint, reference="", candidate="") for hint in error.hints]
-        for one in _leftovers(error):
-            paths = _paths(one, error)
-            module = _lone_module(leaves, error, paths)
-            found.append(with_sources(evidence, _with_shared(evidence, one, paths), paths, module))
+        for at, one in enumerate(_leftovers(error)):
+            paths, module = _paths(one, error), list[str]()
+            if at == 0:  # the others follow from the same cause
+                one, module = _with_shared(evidence, one, paths), _lone_module(leaves, error, paths)
+            found.append(with_sources(evidence, one, paths, module))
         detail = "leaves without a partner"
         return ChannelResult(verdict=Verdict.FAILED, detail=detail, findings=tuple(found))
     findings: list[Finding] = []

@@ -191,7 +191,8 @@ class Runs:
     def _roundings(self) -> Mapping[str, Rounding]:
         """The noise of narrow types by group, for leaves on which both programs agree when computed in float32.
 
-        It is the largest of all draws of both sides: Adam makes a step of rounding where a gradient is nearly zero.
+        In training it is the largest of more draws of both sides: Adam makes a step of rounding where a gradient is
+        nearly zero.
         """
         outputs, why = self.outputs, self.evidence.read(unmeasured_rounding)
         if why != "":
@@ -199,15 +200,14 @@ class Runs:
         wide = dataclasses.replace(self, changed=widened_side)
         (left, right), in_float32 = wide.outputs, wide.nudged
         narrow = dataclasses.replace(self, changed=rounded_side)
-        draws = [[narrow.perturbed(place, 1_000 + draw) for draw in range(2 * DRAWS)] for place in (0, 1)]
 
         def rounding(group: str) -> Rounding:
             floor = measure_floor(left[group], [run[group] for run in in_float32])
-            own, others = (
-                measure_floor(side[group], [run[group] for run in again], max)
-                for side, again in zip(outputs, draws, strict=True)
-            )
-            noise = {path: max(size, others.get(path, 0.0)) for path, size in own.items()}
+            noise = measure_floor(outputs[0][group], [run[group] for run in narrow.nudged])
+            for place, side in enumerate(outputs) if self.evidence.reference.program.steps > 1 else ():
+                again = [narrow.perturbed(place, 1_000 + draw) for draw in range(2 * DRAWS)]
+                more = measure_floor(side[group], [run[group] for run in again], max)
+                noise = {path: max(size, more.get(path, 0.0)) for path, size in noise.items()}
             agreeing = [
                 path
                 for path, array in left[group].items()

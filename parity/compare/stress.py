@@ -286,16 +286,15 @@ def _unguarded(evidence: Evidence, trials: Sequence[Trial]) -> Iterator[Off]:
     A check that keeps it finite on the usual batch, too, such as that of an empty segment, is for other numbers.
     """
     usual = Runs(evidence, dataclasses.replace(usual_trial(evidence), steps=1), unchecked_side)
-    rounds = (
-        evidence.read(unmeasured_rounding) is not None
-    )  # a program without its checks is fused in another way
+    # A program without its checks is fused in another way.
+    rough = 0.0 if evidence.read(unmeasured_rounding) is None else ROUGH
     for trial in trials:
         run, unchecked = Runs(evidence, trial), Runs(evidence, trial, unchecked_side)
         for place, group in itertools.product((0, 1), COMPARED):
             guarded, bare = (side.get(group, {}) for side in run.outputs[:: 1 - 2 * place])
             for path in [path for path in guarded if path in bare]:
                 kept, lost = _finite(guarded[path]), ~_finite(bare[path])
-                other = ~_close(guarded[path], bare[path], ROUGH if rounds else 0.0)
+                other = ~_close(guarded[path], bare[path], rough)
                 if not (kept & (lost | other)).any():
                     continue
                 free, before = (runs.perturbed(place, 0)[group][path] for runs in (unchecked, usual))

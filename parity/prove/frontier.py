@@ -112,8 +112,8 @@ class Frontier:
     def finding(self) -> Finding:
         """Returns the difference as a finding; a side that has no such operation is left out.
 
-        Of two operations that may not correspond, one in library code alone is left out, too, and one beside a
-        constraint that the other side lacks there.
+        Of two operations that may not correspond, one in library code alone is left out, too. A constraint against
+        another operation is of one side.
         """
         sides = [self.reference, self.candidate]
         own = [side for side in sides if side and side.place.own]

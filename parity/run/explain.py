@@ -124,8 +124,7 @@ def unplaced(channels: Mapping[str, ChannelResult]) -> ChannelResult | None:
     harmless = channel.name == "program" and channel.verdict is Verdict.UNPROVED  # may change no number
     harmless = harmless or (first is not None and first.cause == SETTING)
     unsure = harmless or first is None or not UNSURE.isdisjoint(first.doubts) or not places(first)
-    if first is not None and TABLE in first.where:  # the search names the function that makes it
-        unsure = True
+    unsure = unsure or (first is not None and TABLE in first.where)  # the search names the maker of a table
     return channel if unsure and channel.name in {"program", *NUMBERS} else None
 
 
@@ -169,9 +168,7 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
         name: one
         for name, one in failed.items()
         if one is not guess and not (numbers and name in OF_VALUES and _is_harmless(one))
-        if not (
-            numbers and any(each.cause.endswith(DRAWN) for each in one.findings[:1])
-        )  # so do other values
+        if not (numbers and any(each.cause.endswith(DRAWN) for each in one.findings[:1]))
     }
     program = channels.get("program")
     differs = program if program and program.findings and program.verdict is not Verdict.PROVED else None

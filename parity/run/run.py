@@ -156,10 +156,8 @@ def _with_callers(shown: Finding, found: Finding) -> Finding:
     """Returns a finding with the callers and makers that another one of the same lines names."""
     texts = {}
     for side in SIDES:
-        own, (line, *more) = (
-            getattr(shown, side),
-            re.split(r"(?=, (?:called at|with a constant from) )", getattr(found, side)),
-        )
+        own = getattr(shown, side)
+        line, *more = re.split(r"(?=, (?:called at|with a constant from) )", getattr(found, side))
         texts[side] = f"{own}{''.join(more)}" if line and own.endswith(line) else own
     return dataclasses.replace(shown, **texts)
 

@@ -63,9 +63,7 @@ def follow(work: Evidence, found: Evaluated, channel: str = "") -> SearchResult:
     result = describe(found)
     if result.found or not (found.failing or channel == "program"):
         return result
-    differences = [
-        each for each in work.differences if each.reference or each.candidate
-    ]  # others have no place
+    differences = [each for each in work.differences if each.reference or each.candidate]
     if not work.weights.is_identity or not differences:
         return result
     graded = dict(work.operation_proof.reasons()) if work.operation_proof else {}
@@ -108,11 +106,11 @@ def describe(found: Evaluated, strategies: Collection[Strategy] = STRATEGIES.val
     stops = [entry for entry in entries if entry.stops_gradient]
     if not doubt and first in stops[:-1]:
         lines = dict.fromkeys(str(frame) for entry in stops for frame in entry.blamed)
-        left, right = (
-            sum(node.name == "stop_gradient" for node in trace.nodes) for trace in found.alignment.traces
-        )
-        how = "several gradients are stopped on one side only"
-        how = how if left != right else "both sides stop as many gradients, perhaps in other places"
+        numbers = {
+            [node.name for node in trace.nodes].count("stop_gradient") for trace in found.alignment.traces
+        }
+        several = "several gradients are stopped on one side only"
+        how = several if len(numbers) > 1 else "both sides stop as many gradients, perhaps in other places"
         doubt = f"because {how}: {listed(list(lines), MOST)}"
     if not doubt and len(suspects) > SURE:
         doubt = f"one of {listed([str(each) for each in suspects], MOST)}"
@@ -163,12 +161,9 @@ class _Entry:
         self.passing = [each for each in found.passing if function_of(each) not in common]
         self._after: tuple[str, ...] = ()
         place = found.divergence or divergence
-        if (
-            self._is_default
-            and len(place.path) > 1
-            and "argument" in {node.name for node in place.nodes if node}
-        ):
-            place = place.moved(place.path[-2])  # a given value is of no place, its use is
+        is_given = any(node.name == "argument" for node in place.nodes if node)
+        if self._is_default and is_given and len(place.path) > 1:  # it has no line, its use has one
+            place = place.moved(place.path[-2])
         self._divergence, self._alignment = place, divergence.alignment
         self._nodes = self._divergence.nodes
         self._around = next(node for node in reversed(self._nodes) if node is not None).around

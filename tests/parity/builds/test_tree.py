@@ -98,7 +98,7 @@ def test_other_linen_collections_are_state():
         (["params/w", "opt_state/mu/w", "mean/params/w", "a/params/w"], {"params/w"}),
         (["a/params/w", "a/batch_stats/w", "b/params/w"], {"a/params/w", "b/params/w"}),
     ],
-    ids=["two trained parts", "an average beside one", "one state", "variables of two models"],
+    ids=["two trained parts", "an average of a trained part", "one state", "variables of two models"],
 )
 def test_the_parameters_of_a_state_in_parts(paths, params):
     tree = {}

@@ -121,8 +121,8 @@ def test_two_draws_of_different_lines_name_the_calls_of_the_function_around_both
 
 def test_what_both_sides_draw_twice_explains_no_difference():
     repeated, single = audited(twice, X, KEY), audited(layer, X, KEY)
-    alike, one_sided = _audited([repeated, repeated]), _audited([repeated, single])
-    assert [one.doubts for one in alike] == [(Doubt.HARMLESS,)] * 2
+    both, one_sided = _audited([repeated, repeated]), _audited([repeated, single])
+    assert [one.doubts for one in both] == [(Doubt.HARMLESS,)] * 2
     assert [one.doubts for one in one_sided] == [()]
 
 

@@ -191,3 +191,44 @@ def test_a_gradient_that_is_rounding_in_bfloat16_may_make_a_step_to_either_side(
     pair = parity.twin_programs("sign", linen=sides[0], nnx=sides[1], inputs=batch)
     (result,) = map(case_runner(Request()), pair.cases({}))
     assert str(result.verdict) == verdict, result.sentence()
+
+
+def of_variance(variance):
+    """A side with the gradient of a norm in bfloat16."""
+
+    def loss(w, batch):
+        x = batch["x"].astype(jnp.bfloat16) * w.astype(jnp.bfloat16)
+        h = (x - jnp.mean(x, -1, keepdims=True)) * jax.lax.rsqrt(variance(x) + jnp.bfloat16(1e-3))
+        return jnp.mean((h.astype(jnp.float32) - batch["y"]) ** 2)
+
+    def grad(state, batch):
+        value, gradient = jax.value_and_grad(loss)(state["params"]["w"], batch)
+        return {"values": {"loss": value}, "gradients": {"w": gradient}}
+
+    return parity.CustomSide(
+        create=lambda key: {"params": {"w": jnp.ones(16)}},
+        programs={"grad": grad},
+        flavour=parity.Flavour.LINEN,
+    )
+
+
+@pytest.mark.slow
+def test_a_form_that_loses_digits_in_bfloat16_is_no_rounding_of_the_same_form():
+    """Its own draws are far from each other, too, but no step amplifies them."""
+
+    def batch(seed):
+        rng = np.random.default_rng(seed)
+        x, y = rng.normal(size=(2, B, 16))
+        return {"x": (x + 6).astype("float32"), "y": y.astype("float32")}
+
+    def centred(x):
+        return jnp.mean((x - jnp.mean(x, -1, keepdims=True)) ** 2, -1, keepdims=True)
+
+    def cancelling(x):
+        return jnp.mean(x * x, -1, keepdims=True) - jnp.mean(x, -1, keepdims=True) ** 2
+
+    pair = parity.twin_programs(
+        "variance", linen=of_variance(centred), nnx=of_variance(cancelling), inputs=batch
+    )
+    (result,) = map(case_runner(Request()), pair.cases({}))
+    assert str(result.verdict) == "failed", result.sentence()
