@@ -546,6 +546,16 @@ def test_each_part_of_a_state_has_its_parameters_and_its_optimizer(scale, failed
     assert (step.verdict == "failed") is bool(failed), step.sentence()
 
 
+def test_gradients_whose_names_are_equal_without_their_holder_are_all_kept():
+    def program(state, batch):
+        return {"gradients": {"left": {"w": batch["x"]}, "params": {"left": {"w": 2 * batch["x"]}}}}
+
+    plain = differentiated(jax.random.normal, parity.Flavour.LINEN, "left")
+    build = dataclasses.replace(plain, programs={"grad": program}).build("own", batch, ())
+    outputs = jax.eval_shape(build.programs["grad"].function, build.abstract, build.abstract_inputs)
+    assert set(outputs["gradients"]) == {"left/w", "params/left/w"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("axes", "verdict"), [(("batch", None, "wide"), "equal"), (("batch", None, None), "failed")]
