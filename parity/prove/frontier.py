@@ -16,6 +16,8 @@ _FIELD = re.compile(r"(\w+) = (.+?)(?=, \w+ = |>$)")
 _MAX_TEXT = 80
 MARKED = re.compile(r"array<i\d+: ([^>]*)>|#stablehlo<\w+ (\w+)>")
 """Attributes as MLIR marks them."""
+GIVEN = re.compile(r", \w+ at ")
+"""The end of a place that names a caller or a maker."""
 TABLE = "another table of constants, made outside the program"
 MOST_ENTRIES = 8
 """Maximum number of reported places."""
@@ -112,14 +114,13 @@ class Frontier:
     def finding(self) -> Finding:
         """Returns the difference as a finding; a side that has no such operation is left out.
 
-        Of two operations that may not correspond, one in library code alone is left out, too. A constraint against
-        another operation is of one side.
+        Of two operations that may not correspond, one in library code alone is left out, too. If one is a constraint,
+        the other one is.
         """
         sides = [self.reference, self.candidate]
         own = [side for side in sides if side and side.place.own]
         placing = [side for side in own if side.operation in PLACES]
-        other = self.unsure or len(set(self.operations)) > 1
-        if (self.unsure and len(own) == 1) or (other and len(placing) == 1):
+        if self.unsure and 1 in (len(own), len(placing)):
             (one,) = placing if len(placing) == 1 else own
             only = (side if side is one else None for side in sides)
             return Frontier(where=one.operation, **dict(zip(SIDES, only, strict=True))).finding()
@@ -161,7 +162,7 @@ class Frontier:
         outside = any(line.startswith("result type") for line in self.differences[:1])
         if outside or not PLACES.isdisjoint(self.operations):  # sizes and specs come from outside
             texts = [
-                text if " at " in text or not side else f"{text}{setting_call(side.place.own)}"
+                f"{text}{setting_call(side.place.own)}" if side and not GIVEN.search(text) else text
                 for text, (side, _) in zip(texts, sides, strict=True)
             ]
         return texts

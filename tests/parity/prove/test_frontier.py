@@ -177,17 +177,18 @@ def placed(x, w):
 
 
 @pytest.mark.parametrize("unsure", [True, False])
-@pytest.mark.parametrize("sure", [True, False])
-def test_a_constraint_beside_another_operation_is_of_one_side(sure, unsure):
-    """It is placed where the other side has none, or both have one."""
-    names = ("sdy.sharding_constraint" if not sure else "stablehlo.dot_general", "sdy.sharding_constraint")
+@pytest.mark.parametrize("single", [True, False])
+def test_a_constraint_beside_an_operation_without_a_counterpart_is_of_one_side(single, unsure):
+    """One that may have a counterpart further on is another operation."""
+    names = ("sdy.sharding_constraint" if not single else "stablehlo.dot_general", "sdy.sharding_constraint")
     left, right = (
         FrontierSide(operation=name, place=SourceLocation(frames=(Frame(f"{side}.py", 3, side),)), type="f32")
         for name, side in zip(names, ("one", "two"), strict=True)
     )
     found = Frontier(where="", reference=left, candidate=right, unsure=unsure).finding()
-    assert ("only the candidate has" in found.sentence()) is sure, found
-    assert (Doubt.PLACE in found.doubts) is (unsure and not sure)
+    assert ("only the candidate has" in found.sentence()) is (single and unsure), found
+    assert (Doubt.PLACE in found.doubts) is (unsure and not single)
+    assert ("another operation" in found.sentence()) is (single and not unsure)
 
 
 def test_the_caller_that_gives_a_size_is_named():
