@@ -32,19 +32,26 @@ DEEP = 3
 def library_call(library: Sequence[Frame], files: Iterable[str], use: Frame | None = None) -> Frame | None:
     """Returns the user's call that made the library's function with the constant in it; None if there is none.
 
-    The call is in the only such function of the user's files, or else of the packages that these belong to; if there
-    are several, in the one whose name alone shares a word with the line of the use, such as ``critic_optimizer`` with
-    ``self.critic.update(...)``. The lines of the library on the call stack of the use are innermost first.
+    The call is in the only such function that the user's files call, or else in the only one of these files, or of the
+    packages that they belong to. Of several it is in the one whose name alone shares a word with the line of the use,
+    such as ``critic_optimizer`` with ``self.critic.update(...)``. The lines of the library on the call stack of the use
+    are innermost first.
     """
     modules = {getattr(module, "__file__", None) or "": module for module in list(sys.modules.values())}
     known = [file for file in sorted(files) if file in modules]
+    called = _called_from(known, modules)
+    packages = {_package(modules[each]) for each in known}
+    near = {each for each, module in modules.items() if _package(module) in packages}
+    near |= {file for file, _ in called if file in modules}
     for file, maker in library_makers(library):
         package = _package(modules.get(file))
-        packages = {_package(modules[each]) for each in known}
-        near = [
-            each for each, module in modules.items() if each not in files and _package(module) in packages
-        ]
-        found = [*_makes(known, modules, package, maker)] or [*_makes(sorted(near), modules, package, maker)]
+        makers = [*_makes(known, modules, package, maker)]
+        further = [*_makes(sorted(near.difference(known)), modules, package, maker)]
+        found = (
+            [each for each in (*makers, *further) if (each.file, each.function) in called]
+            or makers
+            or further
+        )
         functions = {(frame.file, frame.function): frame for frame in reversed(found)}
         if len(functions) > 1 and use is not None:
             shared = {key: _parts([key[1]]) & _parts(words_of(use)) for key in functions}
@@ -53,6 +60,18 @@ def library_call(library: Sequence[Frame], files: Iterable[str], use: Frame | No
         if len(functions) == 1:
             return next(iter(functions.values()))
     return None
+
+
+def _called_from(files: Sequence[str], modules: Mapping[str, types.ModuleType]) -> set[tuple[str, str]]:
+    """Returns ``(file, function)`` of the user's functions that some files call, and the files of these in turn."""
+    reached, called = list(files), set()
+    for file in reached:
+        for _, function in _calls(file, modules[file]):
+            code = getattr(function, "__code__", None)
+            if code and is_users(code.co_filename):
+                called.add((code.co_filename, code.co_name))
+        reached += sorted({each for each, _ in called if each in modules}.difference(reached))
+    return called
 
 
 def given_functions(frame: Frame) -> list[Frame]:

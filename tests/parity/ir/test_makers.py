@@ -103,3 +103,36 @@ def test_a_closure_of_a_method_is_made_by_the_call_of_its_class(tmp_path, monkey
     found = library_call([Frame(optax.__file__, 1, "MultiSteps.update.<locals>._do_update")], {file})
     del sys.modules["accumulated"]
     assert found and (found.line, found.function) == (4, "train")
+
+
+STEP = """import optax
+from elsewhere_state import create
+
+def former():
+    return optax.adam(1e-1)
+
+def train():
+    return create()
+"""
+STATE = """from elsewhere_rates import make
+
+def create():
+    return make()
+"""
+ELSEWHERE = """import optax
+
+def make():
+    return optax.adam(1e-3)
+"""
+
+
+def test_a_maker_that_the_files_call_goes_before_an_unused_one_beside_the_use(tmp_path, monkeypatch):
+    texts = {"step": STEP, "state": STATE, "rates": ELSEWHERE}
+    for name, text in texts.items():
+        (tmp_path / f"elsewhere_{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    file = importlib.import_module("elsewhere_step").__file__
+    found = library_call([CLOSURE], {file})
+    for name in texts:
+        del sys.modules[f"elsewhere_{name}"]
+    assert found and (found.line, found.function) == (4, "make")
