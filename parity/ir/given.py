@@ -194,7 +194,7 @@ def _near(frames: Sequence[Frame]) -> list[str]:
 
 
 def _giving(value: float, files: Sequence[str], names: Container[str]) -> Iterator[tuple[Frame, str]]:
-    """Yields the lines of files that give a number to a field or name of some names, with that name.
+    """Yields the lines of files that give a number, or several, to a field or name of some names, with that name.
 
     So do keywords for a field of a class that is not called.
     """
@@ -214,7 +214,7 @@ def _giving(value: float, files: Sequence[str], names: Container[str]) -> Iterat
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             given = [(name, node.value) for name in targets(node)]
         for name, held in given:
-            if name in names and _is_number(held, value):
+            if name in names and any(_is_number(each, value) for each in getattr(held, "elts", [held])):
                 yield Frame(file, held.lineno, scope or "<module>"), name
 
 

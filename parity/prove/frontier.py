@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from parity.ir.functions import origin, setting_call
-from parity.ir.given import given_at
+from parity.ir.given import given_at, written
 from parity.ir.location import SourceLocation
 from parity.prove.counters import PLACES
 from parity.verdicts import SIDES, Doubt, Finding
@@ -18,6 +18,7 @@ MARKED = re.compile(r"array<i\d+: ([^>]*)>|#stablehlo<\w+ (\w+)>")
 """Attributes as MLIR marks them."""
 GIVEN = re.compile(r", \w+ at ")
 """The end of a place that names a caller or a maker."""
+RESULT = "result type: "
 TABLE = "another table of constants, made outside the program"
 MOST_ENTRIES = 8
 """Maximum number of reported places."""
@@ -159,11 +160,12 @@ class Frontier:
             "" if side is None else _with_line(side.against(other, unsure=self.unsure), side, constant)
             for (side, other), constant in zip(sides, self._constants(), strict=True)
         ]
-        outside = any(line.startswith("result type") for line in self.differences[:1])
+        outside = any(line.startswith(RESULT) for line in self.differences[:1])
         if outside or not PLACES.isdisjoint(self.operations):  # sizes and specs come from outside
+            sizes = changed_sizes(self.differences[0]) if outside else (None, None)
             texts = [
-                f"{text}{setting_call(side.place.own)}" if side and not GIVEN.search(text) else text
-                for text, (side, _) in zip(texts, sides, strict=True)
+                _with_setting(text, side, size) if side else text
+                for text, (side, _), size in zip(texts, sides, sizes, strict=True)
             ]
         return texts
 
@@ -181,6 +183,20 @@ def _with_line(text: str, side: FrontierSide, constant: str) -> str:
     """Returns the text of a side with the line outside of its function that holds its constant, or gives it."""
     known = [frame for frame in side.place.own if str(frame) in text]
     return f"{text}{given_at(number(constant), side.place.own, side.place.library, known)}"
+
+
+def _with_setting(text: str, side: FrontierSide, size: float | None) -> str:
+    """Returns the text of a side with the call that gives its settings, and the line that holds a size."""
+    call = "" if GIVEN.search(text) else setting_call(side.place.own)
+    held, _ = written(size, side.place.own, side.place.library)
+    return f"{text}{call}{f', set at {held}' if held and str(held) not in text else ''}"
+
+
+def changed_sizes(line: str) -> tuple[float | None, float | None]:
+    """Returns the only size in which two types differ, of each side; None if they differ otherwise."""
+    left, right = (re.findall(r"\d+", text) for text in line.partition(" against ")[::2])
+    unlike = [(float(a), float(b)) for a, b in zip(left, right, strict=False) if a != b]
+    return unlike[0] if len(unlike) == 1 and len(left) == len(right) else (None, None)
 
 
 def number(text: str) -> float | None:

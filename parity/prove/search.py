@@ -11,6 +11,7 @@ from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Kind, Op, Region, captures, makers
 from parity.prove.frontier import (
     MOST_ENTRIES,
+    RESULT,
     TABLE,
     Frontier,
     FrontierSide,
@@ -366,7 +367,7 @@ class Search:
         if left.form.name != right.form.name:
             lines = ()
         if not self.types_alike(left, right) and left.form.kind != Kind.WHILE:
-            lines += (f"result type: {_types(left)} against {_types(right)}",)
+            lines += (f"{RESULT}{_types(left)} against {_types(right)}",)
         if left.form.kind == Kind.WHILE or left.form.name != right.form.name:
             return lines
         numbers = [self.numbers(0, left), self.numbers(1, right)]

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from parity.ir.functions import Frame
-from parity.ir.given import given_at
+from parity.ir.given import given_at, written
 
 CONFIG = """
 class Config:
@@ -17,6 +17,7 @@ class Config:
     size: int = 7
     power: float = 7.0
     depth: int = 4
+    groups: tuple = (12, 5)
 """
 MODEL = """
 import config
@@ -60,6 +61,13 @@ class Normed:
 
     def __call__(self, x):
         return self.norm(self.late + x)
+
+class Split:
+    def __init__(self, cfg):
+        self.groups = cfg.groups
+
+    def __call__(self, x):
+        return x.reshape(self.groups[0], -1)
 """
 
 
@@ -124,3 +132,8 @@ def test_a_default_of_a_library_s_class_is_of_the_line_that_makes_its_object(lin
     assert given_at(1e-6, frames, (inside, called), ()) == ", made at model.py:38 in Normed.__init__"
     assert given_at(1e-6, frames, (inside,), ()) == ""
     assert given_at(1e-6, frames, (inside, called), [line("self.norm =", "Normed.__init__")]) == ""
+
+
+def test_a_number_among_several_is_found_where_they_are_set(line):
+    place, _ = written(12.0, [line("x.reshape", "Split.__call__")])
+    assert str(place) == "config.py:10 in Config"

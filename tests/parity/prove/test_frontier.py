@@ -199,6 +199,28 @@ def test_the_caller_that_gives_a_size_is_named():
         assert side.endswith(f" in {caller}"), found
 
 
+class Hall:
+    columns: int = 17
+
+
+class Room:
+    columns: int = 16
+
+
+def halls(x, w):
+    return jnp.max(jnp.broadcast_to(x[:, None], (5, Hall.columns)))
+
+
+def rooms(x, w):
+    return jnp.max(jnp.broadcast_to(x[:, None], (5, Room.columns)))
+
+
+def test_the_line_that_holds_a_size_is_named():
+    one, other = first_sentence((halls, rooms), jnp.ones(5), jnp.ones(4)).split(", candidate ")
+    assert one.endswith(" in Hall") and ", set at " in one, one
+    assert " in Room" in other and ", set at " in other, other
+
+
 def rows(bug):
     """A loop over rows, whose candidate also stacks the carries if it has a bug."""
 
