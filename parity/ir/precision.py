@@ -123,7 +123,7 @@ def round_other_way(equation: Any, inputs: list[Any]) -> list[Any]:
     outputs = bind_placed(equation, inputs)
     if equation.primitive.name != CAST or not _is_lossy(equation):
         return outputs
-    (wide,), (near,) = inputs, outputs
+    wide, near = jnp.asarray(inputs[0]), outputs[0]  # a number of Python may be passed to a call
     back = lax.convert_element_type(near, wide.dtype)
     limit = np.asarray(np.inf, near.dtype)
     other = lax.nextafter(near, jnp.where(back < wide, limit, -limit))

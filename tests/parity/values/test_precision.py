@@ -172,6 +172,14 @@ def test_a_cast_rounds_to_the_other_neighbour_except_where_it_is_exact():
     assert between[moved & ~np.isnan(numbers)].all()
 
 
+@pytest.mark.parametrize("hook", [round_other_way, round_all, widen])
+def test_a_number_of_python_that_a_call_casts_is_rounded(hook):
+    x = np.full(3, -1, HALF)
+    masked = jax.jit(lambda x, low: jnp.where(x > 0, x, jnp.asarray(low).astype(x.dtype)))
+    found = jax.jit(retraced(lambda x: masked(x, -0.1), hook))(x)
+    np.testing.assert_allclose(np.asarray(found, np.float32), -0.1, rtol=5e-3)
+
+
 def controlled(x):
     def iteration(carry, row):
         return jax.lax.cond(row[0] > 0, lambda c: c + row, lambda c: c - row, carry), carry.sum()
