@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 
 from parity.builds.build import Group
@@ -10,7 +11,9 @@ from parity.builds.weights.map import Entry, WeightMap, normalise
 from parity.builds.weights.transforms import Identity
 from parity.cases.recipe import KEY
 from parity.compare.side import INPUT, STATE, Side
+from parity.ir.functions import mentions
 from parity.ir.jaxprs import first_uses
+from parity.ir.location import SourceLocation, called_frames
 from parity.ir.stablehlo.operations import names_of
 from parity.ir.stablehlo.program import Kind, Op
 from parity.prove import UnpairedPositions, WeightView, argument_fingerprints, loop_counts_differ
@@ -22,6 +25,7 @@ from parity.prove.search import side_of
 from parity.values.rng.demand import Demand
 from parity.verdicts import SIDES, grouped
 
+LEFT_OUT = "an input that one side leaves out"
 BY_LEAF = frozenset(str(group) for group in Group if group.by_leaf)
 SILENT = (
     "no draw of one side depends on the streams of `rngs`: it is in evaluation mode or deterministic, or draws "
@@ -260,15 +264,36 @@ def unmatched_frontier(pairing: Pairing, sides: tuple[Side, Side]) -> tuple[Fron
     for (verb, module), ones in list(groups.items())[:MOST_ENTRIES]:
         (one, _), more = ones[0], f" and {len(ones) - 1} more" if len(ones) > 1 else ""
         place = side_of(next((op for _, op in ones if op), None))
+        is_input = one.read and one.name.startswith(f"{INPUT} ")
+        if is_input and place:
+            place = dataclasses.replace(place, place=_passed_at(place.place, one, sides))
         entries.append(
             Frontier(
                 where=f"{module} with {len(ones)} leaves" if isinstance(module, str) else f"{one.name}{more}",
                 differences=(verb,),
                 reference=None if one.side else place,
                 candidate=place if one.side else None,
+                cause=LEFT_OUT if is_input else "",
             )
         )
     return tuple(entries)
+
+
+def _passed_at(place: SourceLocation, one: Unmatched, sides: tuple[Side, Side]) -> SourceLocation:
+    """Returns the source of the call that passes an input, by its name; the place if the other side names it, too."""
+    word = re.split(r"[/ ]", one.name)[-1]
+    own, other = (
+        [
+            frame
+            for frame in called_frames(side.traced.jaxpr)
+            if not frame.in_library and mentions(frame, word)
+        ]
+        for side in (sides[one.side], sides[1 - one.side])
+    )
+    outer = [at for at, frame in enumerate(place.frames) if frame in own]
+    if other or not own or (not outer and len({frame.function for frame in own}) > 1):
+        return place
+    return dataclasses.replace(place, frames=place.frames[outer[-1] :] if outer else tuple(own[:1]))
 
 
 def _lone_modules(side: Side, unmatched: Sequence[Unmatched], number: int) -> dict[int, str]:

@@ -54,6 +54,12 @@ class Frame:
         return self.function if re.fullmatch(r"\w+\.\w+", self.function) else str(self)
 
     @property
+    def last(self) -> str:
+        """The function's last name; the line itself if others have such a name, too, as ``__call__`` or a lambda."""
+        name = self.function.rpartition(".")[2]
+        return name if name.isidentifier() and not name.startswith("__") else str(self)
+
+    @property
     def in_library(self) -> bool:
         """True for lines of installed packages, the standard library and generated code."""
         return self.file.startswith("<") or any(part in self.file for part in LIBRARIES)
@@ -79,6 +85,10 @@ def short_path(file: str) -> str:
     return file.removeprefix(here)
 
 
+WORDS = ("id", "attr", "arg", "value")
+"""Fields of syntax nodes that hold names and strings."""
+
+
 class Origin(NamedTuple):
     """The lines that use equal code in two ways.
 
@@ -101,11 +111,19 @@ def origin(one: Sequence[Frame], other: Sequence[Frame]) -> Origin | None:
         return None
     for inner, (left, right) in itertools.pairwise(pairs):
         first, second = made_at(left, inner[0]), made_at(right, inner[1])
+        if first or second:
+            first, second = first or _constructs(left), second or _constructs(right)
         if first and second and _differ(first, second):
             return Origin("made", (first, second))
         if _differ(left, right) or not _alike(left, right):
             return Origin("called", (left, right))
     return None
+
+
+def _constructs(frame: Frame) -> Frame | None:
+    """Returns a line if it calls an object that it makes, as in ``Norm(1e-5)(x)``."""
+    calls = (node for node in ast.walk(statement(frame)) if isinstance(node, ast.Call))
+    return frame if any(isinstance(call.func, ast.Call) for call in calls) else None
 
 
 def set_outside(one: Sequence[Frame], other: Sequence[Frame]) -> str:
@@ -178,6 +196,26 @@ def _passes_on(frame: Frame, inner: Frame) -> bool:
     return bool(names) and plain and kept.issuperset(names) and names == order
 
 
+@functools.lru_cache(maxsize=4_096)
+def passes_all_on(frame: Frame) -> bool:
+    """True if a line of a function with ``*args`` and ``**kwargs`` calls something with both, and with names only.
+
+    Such a function, as in a decorator, decides nothing.
+    """
+    arguments = getattr(around(frame, ast.FunctionDef), "args", None)
+    if arguments is None or arguments.vararg is None or arguments.kwarg is None:
+        return False
+    for call in (node for node in ast.walk(statement(frame)) if isinstance(node, ast.Call)):
+        given = [
+            each.value if isinstance(each, ast.Starred | ast.keyword) else each
+            for each in (*call.args, *call.keywords)
+        ]
+        names = names_in(given)
+        if len(names) == len(given) and {arguments.vararg.arg, arguments.kwarg.arg} <= names:
+            return True
+    return False
+
+
 def parameters_of(function: ast.AST) -> list[str]:
     """Returns the names of the parameters of a function; empty for another node."""
     arguments = getattr(function, "args", None)
@@ -192,6 +230,12 @@ def names_in(nodes: Iterable[ast.AST]) -> set[str]:
 def words_of(frame: Frame) -> set[str]:
     """Returns the names in a line of source."""
     return set(re.findall(r"\w+", linecache.getline(frame.file, frame.line)))
+
+
+def mentions(frame: Frame, word: str) -> bool:
+    """True if the statement around a line has a word as a name, an attribute, a keyword or a string."""
+    parts = (getattr(node, field, "") for node in ast.walk(statement(frame)) for field in WORDS)
+    return any(isinstance(part, str) and part == word for part in parts)
 
 
 def together(one: Sequence[Frame], other: Sequence[Frame]) -> int:
@@ -254,7 +298,7 @@ def _paired(one: Sequence[Frame], other: Sequence[Frame]) -> Iterator[tuple[Fram
     """Yields the lines of two call stacks in pairs; functions that only one side goes through are left out."""
     left, right = list(one), list(other)
     while left and right:
-        for name in ("named", "method"):  # files of twins may have other names
+        for name in ("named", "method", "last"):  # files and classes of twins may have other names
             names = [[getattr(frame, name) for frame in stack] for stack in (left, right)]
             if names[0][0] in names[1]:
                 del right[: names[1].index(names[0][0])]

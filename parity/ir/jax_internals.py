@@ -265,11 +265,11 @@ def scan_split(equation: Any) -> tuple[int, int]:
     return len(constants), len(carries)
 
 
-def equation_frames(equation: Any) -> list[tuple[str, int, str, int]]:
-    """Returns file, line, function and column of each user frame of an equation, innermost first (JAX 0.10 to 0.12)."""
+def traceback_frames(traceback: Any) -> list[tuple[str, int, str, int]]:
+    """Returns file, line, function and column of each user frame of a traceback, innermost first (JAX 0.10 to 0.12)."""
     from jax._src import source_info_util
 
-    frames = source_info_util.user_frames(equation.source_info.traceback)
+    frames = source_info_util.user_frames(traceback)
     return [(each.file_name, each.start_line, each.function_name, each.start_column) for each in frames]
 
 

@@ -13,8 +13,8 @@ from collections.abc import Hashable, Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
-from parity.ir.functions import Frame, origin
-from parity.ir.jax_internals import equation_frames, equation_scope, equation_traceback
+from parity.ir.functions import Frame, origin, passes_all_on
+from parity.ir.jax_internals import equation_scope, equation_traceback, traceback_frames
 from parity.ir.jaxprs import bodies, makers, opened, variables
 from parity.ir.jaxprs import origin as forwarded_from
 from parity.ir.makers import backward_rule, library_call
@@ -55,8 +55,9 @@ class SourceLocation:
 
     @property
     def own(self) -> tuple[Frame, ...]:
-        """Lines in the user's files, innermost first."""
-        return tuple(frame for frame in self.frames if not frame.in_library)
+        """Lines in the user's files, innermost first; without callers that only pass on what they get."""
+        own = [frame for frame in self.frames if not frame.in_library]
+        return tuple(frame for at, frame in enumerate(own) if at == 0 or not passes_all_on(frame))
 
     @property
     def library(self) -> tuple[Frame, ...]:
@@ -219,7 +220,7 @@ def equation_source(equation: Any, calls: tuple[Any, ...] = ()) -> SourceLocatio
     """Returns the source of an equation of a traced program; ``calls`` lead to it, such as `Position.calls`."""
     name, scope = equation.params.get("name", ""), equation_scope(equation)
     own = f"jit({name})" if name else equation.primitive.name
-    frames = [Frame(*frame) for frame in equation_frames(equation)]
+    frames = [Frame(*frame) for frame in traceback_frames(equation_traceback(equation))]
     end = next((at for at, frame in enumerate(frames) if frame.file.startswith(ENGINE)), len(frames))
     found = SourceLocation(stack=f"{scope}/{own}" if scope else own, frames=tuple(frames[:end]))
     return found.called_by(equation_source(calls[-1], calls[:-1])) if calls else found
@@ -263,3 +264,9 @@ def call_stacks(jaxpr: Any, outer: tuple[Hashable, ...] = ()) -> Iterator[tuple[
         if equation.primitive.name in TRACED_IN_PLACE:
             for body in bodies(equation):
                 yield from call_stacks(body, stack)
+
+
+def called_frames(jaxpr: Any) -> list[Frame]:
+    """Returns the lines on the call stacks of all equations that a result or an effect needs, each once."""
+    tracebacks = dict.fromkeys(itertools.chain.from_iterable(call_stacks(jaxpr)))
+    return list(dict.fromkeys(Frame(*frame) for one in tracebacks for frame in traceback_frames(one)))

@@ -98,6 +98,7 @@ class Frontier:
         unlike: the difference as data, if it is one trait of two operations on equal operands, or a condition of one
             side.
         unsure: True if the two operations may not correspond; each has no counterpart on the other side.
+        cause: the likely cause in a few words; empty if unknown.
     """
 
     where: str
@@ -106,6 +107,7 @@ class Frontier:
     differences: tuple[str, ...] = ()
     unlike: Unlike | None = None
     unsure: bool = False
+    cause: str = ""
 
     @property
     def operations(self) -> tuple[str, ...]:
@@ -126,7 +128,13 @@ class Frontier:
             only = (side if side is one else None for side in sides)
             return Frontier(where=one.operation, **dict(zip(SIDES, only, strict=True))).finding()
         reference, candidate = self._texts()
-        return Finding(where=self._head(), reference=reference, candidate=candidate, doubts=self._doubts())
+        return Finding(
+            where=self._head(),
+            reference=reference,
+            candidate=candidate,
+            cause=self.cause,
+            doubts=self._doubts(),
+        )
 
     def sentence(self) -> str:
         """Returns the difference as one sentence."""

@@ -19,6 +19,7 @@ from parity.channels import ALL, CHANNELS, Aspect
 from parity.compare.backends.backend import Backend
 from parity.compare.clock import PHASES, SideError
 from parity.compare.evidence import Evidence
+from parity.compare.pairing import LEFT_OUT
 from parity.compare.session import Session
 from parity.ir.functions import Frame, is_users
 from parity.prove.grade import SETTING
@@ -137,12 +138,12 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
         changed["notes"] = (error_finding("search for the place by values", error), *channel.notes)
     else:
         lines, own = (innermost(one) if one else [] for one in (found.finding, first))
-        setting = first is not None and first.cause == SETTING and not found.found
+        chosen = first is not None and first.cause in (SETTING, LEFT_OUT) and not found.found
         if found.finding is None or not (found.found or lines):
             return results
-        if first and (setting or (lines == own if found.found else set(lines) <= set(own))):  # in more detail
+        if first and (chosen or (lines == own if found.found else set(lines) <= set(own))):  # in more detail
             shown = _with_callers(first, found.finding)
-            certain = found.found or setting
+            certain = found.found or chosen
             shown = dataclasses.replace(shown, doubts=(), next_step="") if certain else shown
             changed["findings"] = (shown, *channel.findings[1:])
         else:
