@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from parity.compare.evidence import Evidence
+from parity.compare.side import Side
+from parity.ir.functions import function_of
 from parity.ir.jaxprs import bodies, opened
-from parity.ir.location import equation_source
+from parity.ir.location import SourceLocation, called_frames, equation_source
 from parity.verdicts import SIDES, Finding, one_sided
 
 ACCEPT = 'accept it, if it is meant, by parity.Waiver(channel="loops", where=..., reason=...)'
@@ -34,12 +36,20 @@ def compare_recomputed(evidence: Evidence) -> Finding | None:
         more = (left, right)[at]
         checkpoint, equation = more.products[next(iter(work[at] - work[1 - at]))]
         texts = tuple(f"recomputes products of {totals[side]:,} multiplications" for side in (at, 1 - at))
+    source = equation_source(checkpoint[-1], checkpoint[:-1])
     return Finding(
-        where=f"checkpoint at {equation_source(checkpoint[-1], checkpoint[:-1]).own_place}",
+        where=f"checkpoint at {source.own_place}{_caller(source, evidence.sides[more is left])}",
         **one_sided(SIDES[more is right], f"{texts[0]}, such as {equation.primitive.name}", texts[1]),
         cause="remat dropped, or another checkpoint policy",
         next_step=ACCEPT,
     )
+
+
+def _caller(source: SourceLocation, other: Side) -> str:
+    """Returns the innermost function on a call stack that the other side does not run, as text, if it is a caller."""
+    common = set(map(function_of, called_frames(other.traced.jaxpr)))
+    unlike = next((frame for frame in source.own if function_of(frame) not in common), source.frame)
+    return "" if unlike in source.own[:1] else f", called at {unlike}"
 
 
 def _comparable(left: "_Recomputed", right: "_Recomputed") -> list[collections.Counter[int]]:

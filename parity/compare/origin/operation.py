@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from parity.cases.case import Case
 from parity.compare.evidence import Evidence
-from parity.compare.origin.alignment import GIVEN, ITERATIONS, Alignment, before_moves, reached
+from parity.compare.origin.alignment import GIVEN, ITERATIONS, Alignment, before_moves, ordered, reached
 from parity.compare.origin.blame import STRATEGIES, Blame, Strategy, makers_of_both, set_by_callers
 from parity.compare.origin.divergence import Divergence, present
 from parity.compare.origin.evaluated import Evaluated, evaluate_case, on_one_device
@@ -162,8 +162,8 @@ class _Entry:
         self._after: tuple[str, ...] = ()
         place = found.divergence or divergence
         is_given = any(node.name == "argument" for node in place.nodes if node)
-        if self._is_default and is_given and len(place.path) > 1:  # it has no line, its use has one
-            place = place.moved(place.path[-2])
+        if self._is_default and is_given:  # it has no line, its use has one
+            place = place.moved(place.path[-2]) if len(place.path) > 1 else _at_use(place)
         self._divergence, self._alignment = place, divergence.alignment
         self._nodes = self._divergence.nodes
         self._around = next(node for node in reversed(self._nodes) if node is not None).around
@@ -369,6 +369,15 @@ class _Entry:
             place = " / ".join(map(str, dict.fromkeys(position)))
             words.append(f"operand {place}: {unlike}")
         return f" ({'; '.join(words)})" if words else ""
+
+
+def _at_use(divergence: Divergence) -> Divergence:
+    """Returns a divergence at the first operation that uses the value, if only one side has it."""
+    side, at = present(divergence.ends)[0]
+    users = sorted(divergence.alignment.users(side, at))
+    if divergence.pair is not None or not users:
+        return divergence
+    return dataclasses.replace(divergence, ends=ordered(side, users[0], None))
 
 
 def _as_given(divergence: Divergence, leaves: Collection[str]) -> str:

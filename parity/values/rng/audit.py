@@ -145,9 +145,13 @@ def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
         )
     if kind == "step":
         cause = f"the same key in steps {first.step} and {second.step}: the step is not folded into it"
-        outer = "".join(f" < ... < {frame}" for frame in first.calls[FRAMES:][-1:])
+        inner, outer = (
+            first.calls[:1],
+            first.calls[1:][-FRAMES:],
+        )  # the step keeps the state in an outer function
+        left_out = ["..."] * (len(first.calls) > 1 + FRAMES)
         return (
-            f"{where}{outer}",
+            f"draw at {' < '.join(map(str, (*inner, *left_out, *outer))) or first.site}",
             cause,
             "fold the step's number into the key, or return the advanced key in the state",
         )

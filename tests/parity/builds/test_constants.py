@@ -39,7 +39,10 @@ def test_one_trace_has_the_same_operations_at_the_same_lines():
     assert len(calls) == 1
     left = jax.make_jaxpr(create)(jax.random.key(3))
     assert str(left) == str(right)
-    lines = [[traceback_frames(equation_traceback(equation))[0] for equation in jaxpr.eqns] for jaxpr in (left, right)]
+    lines = [
+        [traceback_frames(equation_traceback(equation))[0] for equation in jaxpr.eqns]
+        for jaxpr in (left, right)
+    ]
     assert lines[0] == lines[1] and all(file == __file__ for file, *_ in lines[0])
     made, again = create(jax.random.key(3)), fresh(jax.random.key(3))
     for path, leaf in example.items():
