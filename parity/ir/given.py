@@ -22,6 +22,7 @@ from parity.ir.functions import (
     targets,
     words_of,
 )
+from parity.ir.makers import names_of, value_of
 
 LARGEST = 1e300
 """Larger whole numbers of a file may be beyond the range of floats."""
@@ -181,8 +182,16 @@ def _constructions(frame: Frame) -> Iterator[tuple[Frame, ast.Call, list[str]]]:
     order = next(map(parameters_of, made), fields)
     for file in _near([frame]) if order else ():
         for node, scope in nodes_in(file):
-            if isinstance(node, ast.Call) and last_name(node.func) == owner:
+            if isinstance(node, ast.Call) and last_name(node.func) == owner and _may_make(node, file, frame):
                 yield Frame(file, node.lineno, scope or "<module>"), node, order
+
+
+def _may_make(call: ast.Call, file: str, method: Frame) -> bool:
+    """True if a call in a file makes an object of the class of a method, as far as the names in the file tell."""
+    made = value_of(call.func, names_of(file))
+    if not isinstance(made, type):
+        return True
+    return getattr(sys.modules.get(made.__module__), "__file__", None) == method.file
 
 
 def _near(frames: Sequence[Frame]) -> list[str]:

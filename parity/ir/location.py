@@ -145,9 +145,7 @@ class SourceLocation:
     @property
     def maker(self) -> str:
         """The user's call that made the library's closure, as text; empty if there is none, or it is named anyway."""
-        call = (
-            library_call(self.library, {frame.file for frame in self.own}, self.own[0]) if self.own else None
-        )
+        call = library_call(self.library, {frame.file for frame in self.own}, self.own) if self.own else None
         return f", made at {call}" if call and call.function not in self.own[0].function.split(".") else ""
 
     @property

@@ -29,13 +29,13 @@ DEEP = 3
 """Maximum number of library functions between the one that the user calls and the one that uses the constant."""
 
 
-def library_call(library: Sequence[Frame], files: Iterable[str], use: Frame | None = None) -> Frame | None:
+def library_call(library: Sequence[Frame], files: Iterable[str], used: Sequence[Frame] = ()) -> Frame | None:
     """Returns the user's call that made the library's function with the constant in it; None if there is none.
 
     The call is in the only such function that the user's files call, or else in the only one of these files, or of the
     packages that they belong to. Of several it is in the one whose name alone shares a word with the line of the use,
-    such as ``critic_optimizer`` with ``self.critic.update(...)``. The lines of the library on the call stack of the use
-    are innermost first.
+    such as ``critic_optimizer`` with ``self.critic.update(...)``, or with a function around it: ``critic_step``.
+    The lines on the call stack of the use are innermost first: those of the library, and the user's.
     """
     modules = {getattr(module, "__file__", None) or "": module for module in list(sys.modules.values())}
     known = [file for file in sorted(files) if file in modules]
@@ -53,8 +53,11 @@ def library_call(library: Sequence[Frame], files: Iterable[str], use: Frame | No
             or further
         )
         functions = {(frame.file, frame.function): frame for frame in reversed(found)}
-        if len(functions) > 1 and use is not None:
-            shared = {key: _parts([key[1]]) & _parts(words_of(use)) for key in functions}
+        if len(functions) > 1:
+            words = _parts(each.function.rpartition(".")[2] for each in used).union(
+                *map(_parts, map(words_of, used[:1]))
+            )
+            shared = {key: _parts([key[1]]) & words for key in functions}
             others = collections.Counter(itertools.chain(*shared.values()))
             functions = {key: functions[key] for key, words in shared.items() if 1 in map(others.get, words)}
         if len(functions) == 1:
@@ -76,11 +79,11 @@ def _called_from(files: Sequence[str], modules: Mapping[str, types.ModuleType]) 
 
 def given_functions(frame: Frame) -> list[Frame]:
     """Returns the user's functions that calls around a line take as arguments, such as the mask of an optimizer."""
-    names = _names(frame.file)
+    names = names_of(frame.file)
     calls = [node for node in ast.walk(around(frame, ast.FunctionDef)) if isinstance(node, ast.Call)]
     taken = [value for call in calls for value in (*call.args, *(each.value for each in call.keywords))]
     found = [
-        value for value in (_value(each, names) for each in taken) if isinstance(value, types.FunctionType)
+        value for value in (value_of(each, names) for each in taken) if isinstance(value, types.FunctionType)
     ]
     codes = dict.fromkeys(each.__code__ for each in found if is_users(each.__code__.co_filename))
     return [Frame(code.co_filename, code.co_firstlineno, code.co_qualname) for code in codes]
@@ -95,7 +98,7 @@ def backward_rule(frame: Frame) -> Frame | None:
 
     JAX places the rule's operations at the call.
     """
-    words, names = words_of(frame), _names(frame.file)
+    words, names = words_of(frame), names_of(frame.file)
     known = [names.get(word) for word in words]
     known += [vars(one).get(word) for one in known if isinstance(one, types.ModuleType) for word in words]
     rules = {inspect.unwrap(one.bwd) for one in known if isinstance(one, jax.custom_vjp) and one.bwd}
@@ -129,12 +132,12 @@ def _behind(frame: Frame, deep: int) -> Iterator[Frame]:
     """
     if not deep:
         return
-    names = _names(frame.file)
+    names = names_of(frame.file)
     owner = names.get(frame.function.partition(".")[0])
     nodes = list(ast.walk(statement(frame)))
     called = [node.func for node in nodes if isinstance(node, ast.Call)]
     for each in called:
-        made = _value(each, names) or getattr(owner, getattr(each, "attr", ""), None)
+        made = value_of(each, names) or getattr(owner, getattr(each, "attr", ""), None)
         made = inspect.unwrap(made.__init__ if isinstance(made, type) else made) if callable(made) else None
         if isinstance(made, types.FunctionType):
             inner = Frame(made.__code__.co_filename, made.__code__.co_firstlineno, made.__qualname__)
@@ -146,7 +149,7 @@ def _behind(frame: Frame, deep: int) -> Iterator[Frame]:
         yield from _behind(line, deep - 1)
 
 
-def _names(file: str) -> dict[str, Any]:
+def names_of(file: str) -> dict[str, Any]:
     """Returns the names in the module of a file; empty if it is not imported."""
     return next(
         (vars(one) for one in list(sys.modules.values()) if getattr(one, "__file__", None) == file), {}
@@ -183,15 +186,16 @@ def _calls(file: str, module: types.ModuleType) -> Iterator[tuple[Frame, Any]]:
     for node, name in nodes_in(file):
         called = [node.func] if isinstance(node, ast.Call) else getattr(node, "decorator_list", ())
         for each in called:
-            if (function := _value(each, vars(module))) is not None:
+            if (function := value_of(each, vars(module))) is not None:
                 yield Frame(file, each.lineno, name.rpartition(".")[2] or "<module>"), function
 
 
-def _value(expression: ast.expr, names: dict[str, Any]) -> Any:
+def value_of(expression: ast.expr, names: Mapping[str, Any]) -> Any:
+    """Returns the value of a name or of an attribute of one; None for another expression, or if it is unknown."""
     if isinstance(expression, ast.Name):
         return names.get(expression.id)
     if isinstance(expression, ast.Attribute):
-        return getattr(_value(expression.value, names), expression.attr, None)
+        return getattr(value_of(expression.value, names), expression.attr, None)
     return None
 
 

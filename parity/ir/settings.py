@@ -56,9 +56,7 @@ def changed_setting(reference: Any, candidate: Any) -> Setting | None:
     numbers = {abs(each) for each, _ in rest}
     factors = {each for each in (*numbers, *(1 / each for each in numbers if each)) if each != 1}
     scaled = any(math.isclose(abs(second), each * abs(number), rel_tol=WRITTEN) for each in factors)
-    made = [
-        library_call(one.library, {frame.file for frame in one.own}, one.own[0]) for one in (place, there)
-    ]
+    made = [library_call(one.library, {frame.file for frame in one.own}, one.own) for one in (place, there)]
     single = len(found) == len(left) == len(right) == 1 and all(made)
     where = f"{line[1]} (constant: {number:.6g} against {second:.6g})"
     return Setting(where, place, there, single and not scaled)

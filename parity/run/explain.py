@@ -180,7 +180,7 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
     structure = STRUCTURE[::-1] if _may_be_resharded(failed.get("loops")) else STRUCTURE
     candidates = (
         *map(sure.get, OF_PROGRAMS),
-        explains if named and not redrawn else None,  # values follow from their keys
+        explains if (named or numbers) and not redrawn else None,  # values follow from their keys
         *map(sure.get, (*OF_VALUES, *structure)),
         explains,
         *(one for one in failed.values() if one.findings and places(one.findings[0])),

@@ -316,7 +316,7 @@ def _library_constant(divergence: Divergence) -> Blame | None:
         return None
     files = [{frame.file for frame in frames} for frames in divergence.alignment.frames]
     found = [
-        library_call(one.library, each, *one.own[:1]) for one, each in zip(sources, files, strict=True) if one
+        library_call(one.library, each, one.own) for one, each in zip(sources, files, strict=True) if one
     ]
     return Blame(found) if any(found) else None
 

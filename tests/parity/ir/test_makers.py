@@ -64,14 +64,17 @@ def step(model, grads):
 """
 
 
-@pytest.mark.parametrize(("line", "function"), [(10, "critic_optimizer"), (11, None)])
+@pytest.mark.parametrize(
+    ("line", "caller", "function"),
+    [(10, "run", "critic_optimizer"), (11, "run", None), (11, "Actor.actor_step", "actor_optimizer")],
+)
 def test_of_several_functions_the_one_that_shares_a_word_with_the_use_is_named(
-    tmp_path, monkeypatch, line, function
+    tmp_path, monkeypatch, line, caller, function
 ):
     (tmp_path / "two_rates.py").write_text(TWO)
     monkeypatch.syspath_prepend(tmp_path)
     file = importlib.import_module("two_rates").__file__
-    found = library_call([CLOSURE], {file}, Frame(file, line, "step"))
+    found = library_call([CLOSURE], {file}, [Frame(file, line, "step"), Frame(file, 1, caller)])
     del sys.modules["two_rates"]
     assert (found and found.function) == function
 
