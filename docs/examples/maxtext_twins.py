@@ -84,6 +84,8 @@ def inputs(cfg, seed):
     position = np.arange(number.shape[1]) - np.sum(number[:, None] < number[:, :, None], axis=2)
     packed = {"position": position, "segmentation": (number + 1) % 4}
     batch = {f"{of}_{name}": array for of in ("inputs", "targets") for name, array in packed.items()}
+    ends = np.diff(number, axis=1, append=4) != 0  # they have no target
+    batch["targets_segmentation"] = np.where(ends, 0, packed["segmentation"])
     batch |= {of: rng.integers(0, cfg.vocab_size, number.shape) for of in ("inputs", "targets")}
     batch |= {name: rng.integers(0, 2, shapes[name].shape) for name in shapes.keys() - batch.keys()}
     return {name: array.astype(np.int32) for name, array in batch.items()}

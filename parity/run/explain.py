@@ -160,14 +160,18 @@ def _fitted(head: str, parts: Sequence[tuple[int, str]], longest: int) -> tuple[
 def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResult]) -> ChannelResult:
     """Returns the channel whose first finding is the likeliest cause of all others: the first of some candidates."""
     untraced = [one for one in held if one.name == "program" and any(map(_is_of_a_side, one.findings))]
+    failed = {one.name: one for one in held if one.verdict is Verdict.FAILED}
+    tree = failed.get("tree")
+    axes = tree is not None and any("logical axes" in one.reference for one in tree.findings[:1])
+    if tree and axes and any("Sharding" in one.candidate for each in untraced for one in each.findings[:1]):
+        return tree  # the error follows from it
     if untraced or held[0].verdict is not Verdict.FAILED:
         return (untraced or held)[0]
-    failed = {one.name: one for one in held if one.verdict is Verdict.FAILED}
     guess, numbers = _guess(held), not NUMBERS.isdisjoint(failed)
     sure = {
         name: one
         for name, one in failed.items()
-        if one is not guess and not (numbers and name in OF_VALUES and _is_harmless(one))
+        if one is not guess and not (numbers and name in ("dots", *OF_VALUES) and _is_harmless(one))
         if not (numbers and any(each.cause.endswith(DRAWN) for each in one.findings[:1]))
     }
     program = channels.get("program")

@@ -143,7 +143,7 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
             return results
         if first and (chosen or (lines == own if found.found else set(lines) <= set(own))):  # in more detail
             shown = _with_callers(first, found.finding)
-            certain = found.found or chosen
+            certain = found.found or chosen or bool(lines)  # then both methods name the same lines
             shown = dataclasses.replace(shown, doubts=(), next_step="") if certain else shown
             changed["findings"] = (shown, *channel.findings[1:])
         else:

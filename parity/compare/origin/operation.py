@@ -16,7 +16,7 @@ from parity.compare.origin.trace import Node, site
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
 from parity.ir.checks import COMPARISONS
-from parity.ir.functions import deciding_call, function_of, giving_call, words_of
+from parity.ir.functions import deciding_call, function_of, giving_call, origin, words_of
 from parity.ir.given import given_at
 from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.ir.makers import given_functions, table_makers
@@ -328,6 +328,8 @@ class _Entry:
             return ""
         one_sided = self._divergence.pair is None
         others = one_sided or len({node.name for node in self._nodes if node}) > 1
+        if not others and (found := origin(stacks[0], stacks[1])):  # one operation on other values
+            return f", {found.how} at {found.lines[side]}"
         have_callers = all(len(each) > 1 for each in ([own] if one_sided else stacks))
         source = self._sources[side]
         caller = (giving_call(own) or own[1]) if others and have_callers else None
