@@ -2,17 +2,20 @@
 
 import collections
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from parity.compare.evidence import Evidence
 from parity.compare.side import Side
-from parity.ir.functions import function_of
-from parity.ir.jaxprs import bodies, opened
+from parity.ir.functions import function_of, listing
+from parity.ir.jaxprs import bodies, distinct_equations, opened
 from parity.ir.location import SourceLocation, called_frames, equation_source
-from parity.verdicts import SIDES, Finding, one_sided
+from parity.verdicts import SIDES, Finding, listed, one_sided
 
 ACCEPT = 'accept it, if it is meant, by parity.Waiver(channel="loops", where=..., reason=...)'
+MOST = 3
+NAME = re.compile(r"'([^']+)'")
 PRODUCTS = ("dot_general", "conv_general_dilated", "ragged_dot_general")
 
 
@@ -41,7 +44,7 @@ def compare_recomputed(evidence: Evidence) -> Finding | None:
         where=f"checkpoint at {source.own_place}{_caller(source, evidence.sides[more is left])}",
         **one_sided(SIDES[more is right], f"{texts[0]}, such as {equation.primitive.name}", texts[1]),
         cause="remat dropped, or another checkpoint policy",
-        next_step=ACCEPT,
+        next_step="; ".join((*_saved_by_one(evidence), ACCEPT)),
     )
 
 
@@ -50,6 +53,23 @@ def _caller(source: SourceLocation, other: Side) -> str:
     common = set(map(function_of, called_frames(other.traced.jaxpr)))
     unlike = next((frame for frame in source.own if function_of(frame) not in common), source.frame)
     return "" if unlike in source.own[:1] else f", called at {unlike}"
+
+
+def _saved_by_one(evidence: Evidence) -> Iterator[str]:
+    """Yields the names that the checkpoint policies of only one side save, with the function that lists them."""
+    saved = [_saved_names(side.traced.jaxpr) for side in evidence.sides]
+    for side, evidenced, own, others in zip(SIDES, evidence.sides, saved, saved[::-1], strict=True):
+        names = sorted(own - others)
+        if names and others:
+            files = {frame.file for frame in called_frames(evidenced.traced.jaxpr)}
+            place = listing(own, names[0], files)
+            yield f"only the {side} saves {listed(names, MOST)}{f', as listed at {place}' if place else ''}"
+
+
+def _saved_names(jaxpr: Any) -> set[str]:
+    """Returns the names in the checkpoint policies of a program; JAX's policies show them."""
+    policies = {repr(one.params.get("policy")) for one, _ in distinct_equations(jaxpr)}
+    return {name for policy in policies for name in NAME.findall(policy)}
 
 
 def _comparable(left: "_Recomputed", right: "_Recomputed") -> list[collections.Counter[int]]:

@@ -376,6 +376,20 @@ def shared_at(paths: Sequence[str], files: Iterable[str]) -> Frame | None:
     return lines.pop() if len(lines) == 1 else None
 
 
+def listing(names: Container[str], name: str, files: Iterable[str]) -> Frame | None:
+    """Returns the line of a string in the function of some files that has most of several strings; None if unknown."""
+    found: dict[tuple[str, str], list[ast.Constant]] = {}
+    for file in files:
+        for node, scope in nodes_in(file):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names:
+                found.setdefault((file, scope), []).append(node)
+    have = {key: nodes for key, nodes in found.items() if name in {node.value for node in nodes}}
+    if not have:
+        return None
+    file, scope = max(have, key=lambda key: len({node.value for node in have[key]}))
+    return Frame(file, next(node.lineno for node in have[file, scope] if node.value == name), scope)
+
+
 def named(frame: Frame, names: Container[str]) -> list[Frame]:
     """Returns the lines that assign some names, in the innermost function around a line or outside of all functions."""
     first, last = _span(frame)
