@@ -25,6 +25,7 @@ from parity.verdicts import SIDES, ChannelResult, Finding, Row, Verdict, listed,
 
 FLAX = str(Path(flax.__file__).parent)
 LISTED, CALLERS = 4, 2
+STACKED = "gradients or outputs stacked by one side only, or in another dtype"
 CARRIED = "an array carried or captured by one side only, or in another dtype or sharding"
 DRAWN = "draws, or draws in another shape or range"
 SMALL = 1_024
@@ -248,7 +249,7 @@ def _stacked_finding(
         distance=f"{_bytes(extra) - _bytes(lost):+,} bytes",
         cause="residuals kept for the backward pass: remat policy, checkpoint placement or name, or a mask of one side"
         if kept
-        else "gradients or outputs stacked by one side only, or in another dtype",
+        else STACKED,
         next_step=at,
     )
 

@@ -85,7 +85,7 @@ def short_path(file: str) -> str:
     return file.removeprefix(here)
 
 
-WORDS = ("id", "attr", "arg", "value")
+HOLDING = ("id", "attr", "arg", "value")
 """Fields of syntax nodes that hold names and strings."""
 
 
@@ -234,7 +234,7 @@ def words_of(frame: Frame) -> set[str]:
 
 def mentions(frame: Frame, word: str) -> bool:
     """True if the statement around a line has a word as a name, an attribute, a keyword or a string."""
-    parts = (getattr(node, field, "") for node in ast.walk(statement(frame)) for field in WORDS)
+    parts = (getattr(node, field, "") for node in ast.walk(statement(frame)) for field in HOLDING)
     return any(isinstance(part, str) and part == word for part in parts)
 
 

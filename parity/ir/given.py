@@ -187,7 +187,7 @@ def _constructions(frame: Frame) -> Iterator[tuple[Frame, ast.Call, list[str]]]:
 
 
 def _may_make(call: ast.Call, file: str, method: Frame) -> bool:
-    """True if a call in a file makes an object of the class of a method, as far as the names in the file tell."""
+    """True if a call in a file makes an object of the class of a method, or of an unknown class."""
     made = value_of(call.func, names_of(file))
     if not isinstance(made, type):
         return True

@@ -55,7 +55,7 @@ class SourceLocation:
 
     @property
     def own(self) -> tuple[Frame, ...]:
-        """Lines in the user's files, innermost first; without callers that only pass on what they get."""
+        """Lines in the user's files, innermost first; without callers that only pass their arguments on."""
         own = [frame for frame in self.frames if not frame.in_library]
         return tuple(frame for at, frame in enumerate(own) if at == 0 or not passes_all_on(frame))
 

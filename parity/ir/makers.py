@@ -33,9 +33,9 @@ def library_call(library: Sequence[Frame], files: Iterable[str], used: Sequence[
     """Returns the user's call that made the library's function with the constant in it; None if there is none.
 
     The call is in the only such function that the user's files call, or else in the only one of these files, or of the
-    packages that they belong to. Of several it is in the one whose name alone shares a word with the line of the use,
-    such as ``critic_optimizer`` with ``self.critic.update(...)``, or with a function around it: ``critic_step``.
-    The lines on the call stack of the use are innermost first: those of the library, and the user's.
+    packages that they belong to. If there are several, its name alone shares a word with the line of the use, such as
+    ``critic_optimizer`` with ``self.critic.update(...)``, or with a function around it, such as ``critic_step``. The
+    lines on the call stack of the use are innermost first: those of the library, and the user's.
     """
     modules = {getattr(module, "__file__", None) or "": module for module in list(sys.modules.values())}
     known = [file for file in sorted(files) if file in modules]
@@ -66,7 +66,7 @@ def library_call(library: Sequence[Frame], files: Iterable[str], used: Sequence[
 
 
 def _called_from(files: Sequence[str], modules: Mapping[str, types.ModuleType]) -> set[tuple[str, str]]:
-    """Returns ``(file, function)`` of the user's functions that some files call, and the files of these in turn."""
+    """Returns ``(file, function)`` of the user's functions that some files call, and those that their files call."""
     reached, called = list(files), set()
     for file in reached:
         for _, function in _calls(file, modules[file]):

@@ -243,7 +243,7 @@ class _Retrace(Interpreter):
 
     def manual(self, equation: Any, inputs: list[Any]) -> list[Any]:
         options = {key: equation.params[key] for key in ("mesh", "in_specs", "out_specs", "check_vma")}
-        options["axis_names"] = frozenset(equation.params["manual_axes"])
+        options["axis_names"] = equation.params["newly_manual_axes"]
         options["out_specs"] = list(options["out_specs"])
         return jax.shard_map(lambda *given: self.run(equation.params["jaxpr"], given), **options)(*inputs)
 

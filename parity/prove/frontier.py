@@ -201,7 +201,7 @@ def _with_setting(text: str, side: FrontierSide, size: float | None) -> str:
 
 
 def changed_sizes(line: str) -> tuple[float | None, float | None]:
-    """Returns the only size in which two types differ, of each side; None if they differ otherwise."""
+    """Returns the only size in which two types differ, of each side; None if they differ in more."""
     left, right = (re.findall(r"\d+", text) for text in line.partition(" against ")[::2])
     unlike = [(float(a), float(b)) for a, b in zip(left, right, strict=False) if a != b]
     return unlike[0] if len(unlike) == 1 and len(left) == len(right) else (None, None)

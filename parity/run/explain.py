@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from parity.channels import Aspect, of_aspect
-from parity.channels.loops import CARRIED, DRAWN
+from parity.channels.loops import CARRIED, DRAWN, STACKED
 from parity.prove.frontier import TABLE
 from parity.prove.grade import SETTING
 from parity.verdicts import BLOCKING, ChannelResult, Doubt, Finding, Verdict, grouped, listed
@@ -172,7 +172,7 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
         name: one
         for name, one in failed.items()
         if one is not guess and not (numbers and name in ("dots", *OF_VALUES) and _is_harmless(one))
-        if not (numbers and any(each.cause.endswith(DRAWN) for each in one.findings[:1]))
+        if not (numbers and any(each.cause.endswith((DRAWN, STACKED)) for each in one.findings[:1]))
     }
     program = channels.get("program")
     differs = program if program and program.findings and program.verdict is not Verdict.PROVED else None
@@ -184,7 +184,7 @@ def _likeliest(held: Sequence[ChannelResult], channels: Mapping[str, ChannelResu
     structure = STRUCTURE[::-1] if _may_be_resharded(failed.get("loops")) else STRUCTURE
     candidates = (
         *map(sure.get, OF_PROGRAMS),
-        explains if (named or numbers) and not redrawn else None,  # values follow from their keys
+        explains if named and not redrawn else None,  # values follow from their keys
         *map(sure.get, (*OF_VALUES, *structure)),
         explains,
         *(one for one in failed.values() if one.findings and places(one.findings[0])),

@@ -16,7 +16,7 @@ from parity.compare.origin.trace import Node, site
 from parity.compare.session import Session
 from parity.compare.stress import COMPARED, stress
 from parity.ir.checks import COMPARISONS
-from parity.ir.functions import deciding_call, function_of, giving_call, origin, words_of
+from parity.ir.functions import deciding_call, function_of, giving_call
 from parity.ir.given import given_at
 from parity.ir.location import Frame, SourceLocation, equation_source
 from parity.ir.makers import given_functions, table_makers
@@ -322,14 +322,12 @@ class _Entry:
         own = stacks[side]
         if self.blamed[side] not in own[:1]:
             return ""
-        if call := self._given[side] or self._naming(side):
+        if call := self._given[side]:
             return f", called at {call}"
         if not self.is_alone:
             return ""
         one_sided = self._divergence.pair is None
         others = one_sided or len({node.name for node in self._nodes if node}) > 1
-        if not others and (found := origin(stacks[0], stacks[1])):  # one operation on other values
-            return f", {found.how} at {found.lines[side]}"
         have_callers = all(len(each) > 1 for each in ([own] if one_sided else stacks))
         source = self._sources[side]
         caller = (giving_call(own) or own[1]) if others and have_callers else None
@@ -338,23 +336,6 @@ class _Entry:
             caller = next(functions, caller)
         call = deciding_call(own) or caller
         return f", called at {call}" if call else ""
-
-    def _naming(self, side: int) -> Frame | None:
-        """Returns the innermost call that names the weight that this side reads, if both sides read a weight each."""
-        pairs = [
-            [
-                trace.nodes[before_moves(trace.nodes, at)].leaf
-                for trace, at in zip(self._alignment.traces, pair, strict=True)
-            ]
-            for pair in self._divergence.given[:1]
-        ]
-        source = self._sources[side]
-        if source is None or not all(map(all, pairs)):
-            return None
-        words = {
-            part for pair in pairs for part in {*pair[side].split("/")}.difference(pair[1 - side].split("/"))
-        }
-        return next((frame for frame in source.own[1:] if words & words_of(frame)), None)
 
     def _made(self) -> Sequence[str]:
         """Returns for each side the function that computes its constant ahead of the program, as text."""

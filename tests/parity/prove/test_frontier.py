@@ -203,7 +203,7 @@ class Hall:
     columns: int = 17
 
 
-class Room:
+class Yard:
     columns: int = 16
 
 
@@ -211,14 +211,14 @@ def halls(x, w):
     return jnp.max(jnp.broadcast_to(x[:, None], (5, Hall.columns)))
 
 
-def rooms(x, w):
-    return jnp.max(jnp.broadcast_to(x[:, None], (5, Room.columns)))
+def yards(x, w):
+    return jnp.max(jnp.broadcast_to(x[:, None], (5, Yard.columns)))
 
 
 def test_the_line_that_holds_a_size_is_named():
-    one, other = first_sentence((halls, rooms), jnp.ones(5), jnp.ones(4)).split(", candidate ")
+    one, other = first_sentence((halls, yards), jnp.ones(5), jnp.ones(4)).split(", candidate ")
     assert one.endswith(" in Hall") and ", set at " in one, one
-    assert " in Room" in other and ", set at " in other, other
+    assert " in Yard" in other and ", set at " in other, other
 
 
 def rows(bug):

@@ -13,7 +13,7 @@ from flax import linen, nnx
 import parity
 from parity.bisect.report import bisect_case
 from parity.builds.weights.transforms import Concat
-from parity.channels.loops import DRAWN
+from parity.channels.loops import DRAWN, STACKED
 from parity.compare.origin import evaluated, operation
 from parity.compare.origin.result import SearchResult
 from parity.compare.session import Session
@@ -290,9 +290,11 @@ def test_a_key_that_is_drawn_from_twice_comes_before_the_values_that_follow():
         assert found is not None and found.channel == first
 
 
-@pytest.mark.parametrize(("cause", "first"), [(DRAWN, "program"), ("unrolled", "loops")])
-def test_loops_of_random_bits_are_no_cause_of_numbers(cause, first):
-    """They follow from the draws, as the numbers do; a search by values finds the place."""
+@pytest.mark.parametrize(
+    ("cause", "first"), [(DRAWN, "program"), (STACKED, "program"), ("unrolled", "loops")]
+)
+def test_loops_of_random_bits_or_of_other_gradients_are_no_cause_of_numbers(cause, first):
+    """They follow from the draws or values, as the numbers do; a search by values finds the place."""
     values = ChannelResult(name="values", verdict=Verdict.FAILED)
     places = {"program": ("", "", ""), "loops": ("a.py:1 in a", "none", f"random bits that one side {cause}")}
     program, loops = (

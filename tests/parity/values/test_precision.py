@@ -173,6 +173,22 @@ def test_a_cast_rounds_to_the_other_neighbour_except_where_it_is_exact():
 
 
 @pytest.mark.parametrize("hook", [round_other_way, round_all, widen])
+def test_a_computation_by_hand_on_some_axes_is_rounded(hook):
+    mesh = jax.make_mesh((2, 4), ("rows", "columns"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    spec = jax.sharding.PartitionSpec("rows")
+    halved = jax.shard_map(
+        lambda x: (0.1 * x.astype(HALF)).astype(np.float32),
+        mesh=mesh,
+        in_specs=spec,
+        out_specs=spec,
+        axis_names={"rows"},
+    )
+    x = np.linspace(1, 2, 12, dtype=np.float32).reshape(4, 3)
+    found = jax.jit(retraced(halved, hook))(x)
+    np.testing.assert_allclose(found, 0.1 * x, rtol=2e-2)
+
+
+@pytest.mark.parametrize("hook", [round_other_way, round_all, widen])
 def test_a_number_of_python_that_a_call_casts_is_rounded(hook):
     x = np.full(3, -1, HALF)
     masked = jax.jit(lambda x, low: jnp.where(x > 0, x, jnp.asarray(low).astype(x.dtype)))
