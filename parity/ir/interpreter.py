@@ -8,6 +8,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from jax.extend import core
 
 from parity.ir.jax_internals import is_transposed, scan_split
@@ -73,6 +74,10 @@ class Interpreter:
 
     def continues(self, decided: Any, equation: Any, here: Position) -> None:
         """Records the value that decides whether a loop continues."""
+
+    def selected(self, decided: Any, new: Any, old: Any, here: Position) -> Any:
+        """Returns the new value where the loops of a batch continue, else the old one."""
+        raise NotImplementedError
 
     def body(self, closed: Any, arguments: Sequence[Any], around: Position) -> list[Any]:
         """Returns the results of a program, closed or not, or of the body of the equation ``around`` it."""
@@ -147,11 +152,19 @@ class Interpreter:
             around = here._replace(iterations=(*here.iterations, (equation, index)))
             (decided,) = self.body(condition, [*fixed[0], *carry], around._replace(place=places[0]))
             self.continues(decided, equation, around)
-            if not bool(self.concrete(decided)):
+            if not np.any(self.concrete(decided)):
                 return carry
             within = around._replace(place=places[1], conditions=(*here.conditions, self.condition(decided)))
-            carry = self.body(body, [*fixed[1], *carry], within)
+            outputs = self.body(body, [*fixed[1], *carry], within)
+            pairs = zip(outputs, carry, strict=True)
+            batch = np.ndim(self.concrete(decided)) > 0  # a vmap of loops
+            carry = [self.selected(decided, *pair, within) for pair in pairs] if batch else outputs
             index += 1
+
+
+def along(mask: Any, array: Any) -> Any:
+    """Returns a mask with further axes of size one, to select entries of an array along its first axes."""
+    return mask.reshape(*mask.shape, *(1,) * (np.ndim(array) - mask.ndim))
 
 
 @functools.lru_cache(maxsize=4_096)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from parity.ir.interpreter import Interpreter, Position
+from parity.ir.interpreter import Interpreter, Position, along
 from parity.ir.jax_internals import is_transposed, scan_split
 from parity.ir.jaxprs import all_bodies, bind_placed, bodies, equations, is_call, opened
 
@@ -231,11 +231,16 @@ class _Retrace(Interpreter):
     def loop(self, equation: Any, inputs: list[Any]) -> list[Any]:
         params = equation.params
         first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-        return lax.while_loop(
-            lambda carry: self.run(params["cond_jaxpr"], [*inputs[:first], *carry])[0],
-            lambda carry: self.run(params["body_jaxpr"], [*inputs[first:second], *carry]),
-            inputs[second:],
-        )
+
+        def decided(carry: list[Any]) -> jax.Array:
+            return self.run(params["cond_jaxpr"], [*inputs[:first], *carry])[0]
+
+        def iteration(carry: list[Any]) -> list[Any]:
+            mask, new = decided(carry), self.run(params["body_jaxpr"], [*inputs[first:second], *carry])
+            pairs = zip(new, carry, strict=True)
+            return [jnp.where(along(mask, one), one, old) for one, old in pairs] if mask.ndim else new
+
+        return lax.while_loop(lambda carry: jnp.any(decided(carry)), iteration, inputs[second:])
 
     def branch(self, equation: Any, inputs: list[Any]) -> list[Any]:
         branches = [lambda *given, inner=inner: self.run(inner, given) for inner in bodies(equation)]

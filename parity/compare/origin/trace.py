@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.builds.weights.transforms import Transform
 from parity.compare.origin.sketch import Sketch, sketch
-from parity.ir.interpreter import Interpreter, Position
+from parity.ir.interpreter import Interpreter, Position, along
 from parity.ir.jaxprs import bind
 from parity.ir.location import SourceLocation, equation_source
 from parity.ir.precision import widen, widened
@@ -168,6 +168,11 @@ class _Evaluation(Interpreter):
             (array, self.node("branch", (number, decided[1]), array, here, equation=equation))
             for array, number in outputs
         ]
+
+    def selected(self, decided: Value, new: Value, old: Value, here: Position) -> Value:
+        (mask, on), (array, number), (before, former) = decided, new, old
+        whole = jnp.where(along(mask, array), array, before)
+        return whole, self.node("select_n", (on, former, number), whole, here)
 
     def continues(self, decided: Value, equation: Any, here: Position) -> None:
         goes_on, number = decided

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from parity.builds.tree import is_key
-from parity.ir.interpreter import Interpreter, Position
+from parity.ir.interpreter import Interpreter, Position, along
 from parity.ir.jaxprs import bind, bodies, opened
 from parity.ir.location import Frame, equation_source
 from parity.values.rng.demand import DRAWS, Demand, draws_within
@@ -108,10 +108,20 @@ class Recorder(Interpreter):
             return None
         return np.stack(values).view(Words) if isinstance(values[0], Words) else jnp.stack(values)
 
+    def selected(self, decided: Any, new: Any, old: Any, here: Position) -> Any:
+        if new is None:
+            return None
+        mask = along(np.asarray(decided), new)
+        if isinstance(new, Words):
+            return np.where(mask, new, _words(old)).view(Words)
+        return jnp.where(mask, new, old)
+
     def _record(self, equation: Any, keys: Any, here: Position) -> None:
         keys = jax.random.key_data(keys) if is_key(keys) else keys
         rows, params = np.asarray(keys).reshape(-1, keys.shape[-1]).tolist(), equation.params
         iterations = tuple((_site(loop).split(" < ")[0], index) for loop, index in here.iterations)
+        batches = [np.ravel(one) for one in here.conditions if np.ndim(one)]  # of loops, some of which have ended
+        continuing = [np.repeat(one, len(rows) // one.size) for one in batches if len(rows) % one.size == 0]
         self.draws += [
             Draw(
                 key=key,
@@ -127,6 +137,7 @@ class Recorder(Interpreter):
                 made=next(iter(_lines(*maker)), None) if maker else None,
             )
             for lane, (key, maker) in enumerate((key, self._makers.get(key)) for key in map(tuple, rows))
+            if all(one[lane] for one in continuing)
         ]
 
 

@@ -14,8 +14,10 @@ from parity.builds.build import linen_build
 from parity.cases.case import Case, Keys
 from parity.channels.rng import _audited, rng
 from parity.compare.evidence import Evidence
+from parity.compare.origin.trace import evaluate
 from parity.compare.session import Session
 from parity.ir.jax_internals import content
+from parity.ir.precision import retraced, round_all
 from parity.values.rng.audit import audit, compare_draws, repeated_keys, unforeseen_draws
 from parity.verdicts import Doubt, Verdict
 
@@ -400,3 +402,28 @@ def test_other_names_are_another_program(monkeypatch):
     constant = np.ones((D, D), np.float32)
     _, compiled = looked(monkeypatch, started(constant), started(constant, "v"))
     assert len(compiled) == 4
+
+
+def summed(key, count):
+    """A sum of draws until a count, such as of decoded tokens."""
+
+    def iteration(carry):
+        index, key, total = carry
+        key, own = jax.random.split(key)
+        return index + 1, key, total + jax.random.normal(own)
+
+    return jax.lax.while_loop(lambda carry: carry[0] < count, iteration, (0, key, jnp.float32(0)))[2]
+
+
+def test_loops_of_a_batch_end_one_by_one():
+    keys, counts = jax.random.split(KEY, 3), jnp.array([1, 4, 2])
+    together = jax.vmap(summed)
+    found = audited(together, keys, counts)
+    assert len(found.draws) == counts.sum() and not found.unseen and not repeated_keys(found, "candidate", "")
+    assert repeated_keys(audited(together, keys[jnp.array([0, 0, 1])], counts), "candidate", "")
+    expected = together(keys, counts)
+    (evaluated,) = evaluate(
+        jax.make_jaxpr(together)(keys, counts), [keys, counts], ["keys", "counts"]
+    ).results
+    np.testing.assert_allclose(evaluated, expected, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(retraced(together, round_all))(keys, counts), expected, rtol=1e-5)

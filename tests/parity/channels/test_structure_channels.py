@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 from rich.console import Console
 
 from parity.builds.build import linen_build
@@ -316,6 +317,30 @@ def test_a_checkpoint_that_is_lost_comes_before_the_loops_that_it_recomputed():
     first, *others = found.findings
     assert first.where.startswith("checkpoint at ") and "remat dropped" in first.cause
     assert others and all("loop" in one.where for one in others)
+
+
+def saving(*names):
+    """The gradient of a layer whose checkpoint saves some names."""
+
+    def function(state, inputs):
+        policy = jax.checkpoint_policies.save_only_these_names(*names)
+
+        @functools.partial(jax.checkpoint, policy=policy)
+        def layer(x, w):
+            h = jnp.tanh(checkpoint_name(x @ w, "inner"))
+            return jnp.tanh(checkpoint_name(h @ w, "outer"))
+
+        gradient = jax.grad(lambda w: layer(inputs["x"], w).sum())
+        return {"gradients": {"w": gradient(state["params"]["w"])}}
+
+    return {"function": function}
+
+
+def test_names_that_only_one_checkpoint_policy_saves_are_listed_with_their_place():
+    found = outcome(saving("inner", "outer"), saving("outer"), mesh=MeshSpec())["loops"]
+    step = found.findings[0].next_step
+    assert step.startswith("only the reference saves inner, as listed at "), step
+    assert "test_structure_channels.py:" in step
 
 
 def in_a_call(layer):

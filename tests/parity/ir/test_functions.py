@@ -7,9 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity.ir.functions import declaration, function_of, giving_call, set_outside, together
+from parity.ir.functions import (
+    declaration,
+    function_of,
+    giving_call,
+    listing,
+    origin,
+    passes_all_on,
+    set_outside,
+    together,
+)
 from parity.ir.given import written
-from parity.ir.location import Frame
+from parity.ir.location import Frame, SourceLocation
 from parity.prove import prove
 
 NORMS = """
@@ -368,3 +377,54 @@ def test_the_only_line_that_declares_a_leaf_is_found(tmp_path, name, line):
     path.write_text(DECLARED)
     found = declaration(name, {str(path)})
     assert (found and found.line) == line
+
+
+DECODERS = """
+class Norm:
+    def __init__(self, epsilon):
+        self.epsilon = epsilon
+
+    def __call__(self, x):
+        return x + self.epsilon
+
+class Bridge:
+    def __call__(self, *args, name=None, **kwargs):
+        method = getattr(self, name)
+        return method(*args, **kwargs)
+
+    def scaled(self, x, *args, **kwargs):
+        return self.inner(2 * x, *args, **kwargs)
+
+class Decoder:
+    def head(self, x):
+        return Norm(1e-5)(x)
+
+class PortedDecoder:
+    def __init__(self):
+        self.norm = Norm(1e-6)
+
+    def head(self, x):
+        return self.norm(x)
+"""
+
+
+def test_functions_of_one_last_name_are_twins_and_a_bridge_between_decides_nothing(tmp_path):
+    (tmp_path / "decoders.py").write_text(DECODERS)
+    file = str(tmp_path / "decoders.py")
+    norm, bridge, scaled = (
+        Frame(file, *at) for at in ((7, "Norm.__call__"), (12, "Bridge.__call__"), (15, "Bridge.scaled"))
+    )
+    head, ported = Frame(file, 19, "Decoder.head"), Frame(file, 26, "PortedDecoder.head")
+    assert passes_all_on(bridge) and not any(map(passes_all_on, (norm, scaled, head)))
+    assert SourceLocation(frames=(norm, bridge, scaled, head)).own == (norm, scaled, head)
+    for one in ((norm, bridge, head), (norm, head)):
+        found = origin(one, (norm, ported))
+        assert found and found.how == "made" and [each.line for each in found.lines] == [19, 23]
+
+
+def test_the_function_that_lists_names_is_the_one_with_most_of_them(tmp_path):
+    text = 'def one(name):\n    return name == "b"\n\ndef policy():\n    return ["a",\n        "b"]\n'
+    (tmp_path / "policies.py").write_text(text)
+    file = str(tmp_path / "policies.py")
+    assert listing({"a", "b"}, "b", [file]) == Frame(file, 6, "policy")
+    assert listing({"a", "b"}, "c", [file]) is None

@@ -510,6 +510,34 @@ def test_a_side_that_cannot_be_traced_comes_before_leaves_without_a_partner():
     assert found is not None and found.channel == "program"
 
 
+@pytest.mark.parametrize(("names", "first"), [("logical axes ('embed',)", "tree"), ("float32[3]", "program")])
+def test_an_error_of_shardings_follows_from_other_axes(names, first):
+    error = failed(
+        "program",
+        Finding(
+            where="nnx toy, trace",
+            reference="",
+            candidate="IndivisibleError: Sharding P(None)",
+            traceback="Traceback",
+        ),
+        verdict=Verdict.ERROR,
+    )
+    tree = failed("tree", Finding(where="params/w", reference=names, candidate="logical axes None"))
+    found = explain("toy/forward@single", {"tree": tree, "program": error})
+    assert found is not None and found.channel == first
+
+
+@pytest.mark.parametrize(("doubts", "first"), [((Doubt.HARMLESS,), "program"), ((), "dots")])
+def test_an_operation_of_one_side_in_other_types_is_no_cause_of_numbers(doubts, first):
+    dots = failed("dots", Finding(where="log", reference="bf16", candidate="none", doubts=doubts))
+    values = failed("values", Finding(where="loss", reference="1", candidate="2"))
+    program = failed(
+        "program", Finding(where="add", reference="a.py:1 in a", candidate=""), verdict=Verdict.UNPROVED
+    )
+    found = explain("toy/forward@single", {"program": program, "values": values, "dots": dots})
+    assert found is not None and found.channel == first
+
+
 @pytest.mark.parametrize(("doubts", "channel"), [((Doubt.HARMLESS,), "program"), ((), "retrace")])
 def test_a_type_that_is_only_weak_explains_no_number(doubts, channel):
     results = {

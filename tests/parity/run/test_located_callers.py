@@ -4,7 +4,6 @@ import functools
 import types
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen, nnx
