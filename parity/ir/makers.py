@@ -41,7 +41,7 @@ def library_call(library: Sequence[Frame], files: Iterable[str], used: Sequence[
     known = [file for file in sorted(files) if file in modules]
     called = _called_from(known, modules)
     packages = {_package(modules[each]) for each in known}
-    near = {each for each, module in modules.items() if _package(module) in packages}
+    near = {each for each, module in modules.items() if _package(module) in packages and is_users(each)}
     near |= {file for file, _ in called if file in modules}
     for file, maker in library_makers(library):
         package = _package(modules.get(file))

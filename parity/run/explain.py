@@ -226,7 +226,7 @@ def _parts(channel: ChannelResult, cause: Finding | None) -> list[tuple[int, str
         (NEEDED, channel.detail if of_numbers else ""),
         (NEEDED, cause.difference()),
         (FURTHER, cause.distance),
-        (FURTHER, f"likely {cause.cause}" if cause.cause else ""),
+        (NEEDED if PLACE.search(cause.cause) else FURTHER, f"likely {cause.cause}" if cause.cause else ""),
         *((FURTHER if sure and not PLACE.search(step) else NEEDED, step) for step in steps),
         (FURTHER, f"and {more} more" if more else ""),
     ]
