@@ -61,7 +61,8 @@ def search_modules(question: Question) -> SearchResult:
 def _rows(work: Evidence, alignment: Alignment) -> dict[str, list[float | None]]:
     """Returns the distances of each module, forward and backward, in the order of execution.
 
-    Pairs the uses of weights on both sides in order, also in loops and stacks.
+    Pairs the uses of weights on both sides in order, also in loops and stacks. A module such as an embedding, which is
+    used again at the end, is where its first use that differs is.
     """
     held: list[dict[tuple[int, bool], list[tuple[str, int]]]] = []
     for side, trace in enumerate(alignment.traces):
@@ -76,16 +77,18 @@ def _rows(work: Evidence, alignment: Alignment) -> dict[str, list[float | None]]
             if leaf in numbers:
                 held[side][numbers[leaf], trace.nodes[at].around.backward].append((leaf, at))
     rows: dict[str, list[float | None]] = {}
-    order: dict[str, int] = {}
+    order: dict[str, tuple[bool, int]] = {}
     for key, one in held[0].items():
         other, (_, backward) = held[1].get(key, []), key
         for (leaf, left), (_, right) in zip(one, other, strict=True) if len(one) == len(other) else ():
             name = _name(leaf, alignment.traces[0].nodes[left])
             row = rows.setdefault(name, [None, None])
-            row[backward] = max(row[backward] or 0.0, alignment.in_floors(left, right))
+            distance = alignment.in_floors(left, right)
+            row[backward] = max(row[backward] or 0.0, distance)
             if not backward:
-                order[name] = min(order.get(name, left), left)
-    return {name: rows[name] for name in sorted(rows, key=lambda name: order.get(name, 1 << 62))}
+                use = distance <= FLOOR_FACTOR, left
+                order[name] = min(order.get(name, use), use)
+    return {name: rows[name] for name in sorted(rows, key=lambda name: order.get(name, (True, 1 << 62))[1])}
 
 
 def _name(leaf: str, node: Node) -> str:

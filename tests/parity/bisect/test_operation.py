@@ -187,3 +187,37 @@ def test_the_settings_that_a_failure_needs_are_one_minimal():
     assert finding.facts["needed"] == [{"b": "2"}, {"d": "4"}]
     assert [row[1] for row in finding.rows] == [Status.PASSES, Status.PASSES]
     assert "fails only while b=2 and d=4" in finding.sentence
+
+
+class Tied(linen.Module):
+    @linen.compact
+    def __call__(self, tokens):
+        table = linen.Embed(7, 5, name="table")
+        h = linen.Dense(5, name="inner")(table(tokens))
+        return table.attend(linen.Dense(5, name="outer")(jnp.tanh(2.0 * h)))
+
+
+class TiedPort(nnx.Module):
+    """Another factor between two layers, before the second use of the embedding."""
+
+    def __init__(self, rngs):
+        self.table = nnx.Embed(7, 5, rngs=rngs)
+        self.inner, self.outer = nnx.Linear(5, 5, rngs=rngs), nnx.Linear(5, 5, rngs=rngs)
+
+    def __call__(self, tokens):
+        h = self.inner(self.table(tokens))
+        return self.table.attend(self.outer(jnp.tanh(2.5 * h)))
+
+
+def test_a_module_that_is_used_again_after_the_difference_is_not_the_first():
+    pair = parity.twins(
+        "tied",
+        linen=Tied,
+        nnx=TiedPort,
+        inputs=lambda seed: {"tokens": np.random.default_rng(seed).integers(0, 7, (3, 4))},
+        arguments=("tokens",),
+        loss=lambda out, batch: out.sum(),
+        programs=("forward",),
+    )
+    (found,) = bisect_case(pair.cases({})[0], ("module",)).axes
+    assert found.sentence.startswith("the first module that diverges is outer: "), found.sentence
