@@ -58,12 +58,11 @@ def _caller(source: SourceLocation, other: Side) -> str:
 def _saved_by_one(evidence: Evidence) -> Iterator[str]:
     """Yields the names that the checkpoint policies of only one side save, with the function that lists them."""
     saved = [_saved_names(side.traced.jaxpr) for side in evidence.sides]
-    for side, evidenced, own, others in zip(SIDES, evidence.sides, saved, saved[::-1], strict=True):
+    for name, side, own, others in zip(SIDES, evidence.sides, saved, saved[::-1], strict=True):
         names = sorted(own - others)
         if names and others:
-            files = {frame.file for frame in called_frames(evidenced.traced.jaxpr)}
-            place = listing(own, names[0], files)
-            yield f"only the {side} saves {listed(names, MOST)}{f', as listed at {place}' if place else ''}"
+            place = listing(own, names[0], {frame.file for frame in called_frames(side.traced.jaxpr)})
+            yield f"only the {name} saves {listed(names, MOST)}{f', as listed at {place}' if place else ''}"
 
 
 def _saved_names(jaxpr: Any) -> set[str]:

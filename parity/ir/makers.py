@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import functools
 import inspect
 import itertools
 import linecache
@@ -39,14 +40,14 @@ def library_call(library: Sequence[Frame], files: Iterable[str], used: Sequence[
     """
     modules = {getattr(module, "__file__", None) or "": module for module in list(sys.modules.values())}
     known = [file for file in sorted(files) if file in modules]
-    called = _called_from(known, modules)
+    called = _called_from(tuple(known))
     packages = {_package(modules[each]) for each in known}
     near = {each for each, module in modules.items() if _package(module) in packages and is_users(each)}
     near |= {file for file, _ in called if file in modules}
     for file, maker in library_makers(library):
         package = _package(modules.get(file))
-        makers = [*_makes(known, modules, package, maker)]
-        further = [*_makes(sorted(near.difference(known)), modules, package, maker)]
+        makers = [*_makes(known, package, maker)]
+        further = [*_makes(sorted(near.difference(known)), package, maker)]
         found = (
             [each for each in (*makers, *further) if (each.file, each.function) in called]
             or makers
@@ -65,16 +66,17 @@ def library_call(library: Sequence[Frame], files: Iterable[str], used: Sequence[
     return None
 
 
-def _called_from(files: Sequence[str], modules: Mapping[str, types.ModuleType]) -> set[tuple[str, str]]:
+@functools.lru_cache(maxsize=256)
+def _called_from(files: tuple[str, ...]) -> frozenset[tuple[str, str]]:
     """Returns ``(file, function)`` of the user's functions that some files call, and those that their files call."""
     reached, called = list(files), set()
-    for file in reached:
-        for _, function in _calls(file, modules[file]):
+    for file in reached:  # grows
+        for _, function in _calls(file):
             code = getattr(function, "__code__", None)
             if code and is_users(code.co_filename):
                 called.add((code.co_filename, code.co_name))
-        reached += sorted({each for each, _ in called if each in modules}.difference(reached))
-    return called
+        reached += sorted({each for each, _ in called}.difference(reached))
+    return frozenset(called)
 
 
 def given_functions(frame: Frame) -> list[Frame]:
@@ -165,13 +167,11 @@ def library_makers(library: Sequence[Frame]) -> list[tuple[str, str]]:
     ]
 
 
-def _makes(
-    files: Iterable[str], modules: Mapping[str, types.ModuleType], library: str, maker: str
-) -> Iterator[Frame]:
+def _makes(files: Iterable[str], library: str, maker: str) -> Iterator[Frame]:
     """Yields the calls in files that reach a function of a library."""
     for file in files:
         if library and not Frame(file, 0).in_library and library in "".join(linecache.getlines(file)):
-            for frame, function in _calls(file, modules[file]):
+            for frame, function in _calls(file):
                 if _package(function) == library and maker in _named(function, DEEP):
                     yield frame
 
@@ -181,12 +181,13 @@ def _package(thing: Any) -> str:
     return str(name).partition(".")[0]
 
 
-def _calls(file: str, module: types.ModuleType) -> Iterator[tuple[Frame, Any]]:
+def _calls(file: str) -> Iterator[tuple[Frame, Any]]:
     """Yields the calls in a file of functions that its module knows by name."""
+    names = names_of(file)
     for node, name in nodes_in(file):
         called = [node.func] if isinstance(node, ast.Call) else getattr(node, "decorator_list", ())
         for each in called:
-            if (function := value_of(each, vars(module))) is not None:
+            if (function := value_of(each, names)) is not None:
                 yield Frame(file, each.lineno, name.rpartition(".")[2] or "<module>"), function
 
 

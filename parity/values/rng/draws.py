@@ -109,7 +109,7 @@ class Recorder(Interpreter):
         return np.stack(values).view(Words) if isinstance(values[0], Words) else jnp.stack(values)
 
     def selected(self, decided: Any, new: Any, old: Any, here: Position) -> Any:
-        if new is None:
+        if new is None or old is None:
             return None
         mask = along(np.asarray(decided), new)
         if isinstance(new, Words):
