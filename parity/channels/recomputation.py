@@ -66,9 +66,10 @@ def _saved_by_one(evidence: Evidence) -> Iterator[str]:
 
 
 def _saved_names(jaxpr: Any) -> set[str]:
-    """Returns the names in the checkpoint policies of a program; JAX's policies show them."""
-    policies = {repr(one.params.get("policy")) for one, _ in distinct_equations(jaxpr)}
-    return {name for policy in policies for name in NAME.findall(policy)}
+    """Returns the names in the checkpoint policies of a program; a policy shows them, or its closure does."""
+    policies = {one.params.get("policy") for one, _ in distinct_equations(jaxpr)}
+    cells = [cell for policy in policies for cell in getattr(policy, "__closure__", None) or ()]
+    return {*NAME.findall(repr([*policies, *(cell.cell_contents for cell in cells)]))}
 
 
 def _comparable(left: "_Recomputed", right: "_Recomputed") -> list[collections.Counter[int]]:
