@@ -33,10 +33,11 @@ DEEP = 3
 def library_call(library: Sequence[Frame], files: Iterable[str], used: Sequence[Frame] = ()) -> Frame | None:
     """Returns the user's call that made the library's function with the constant in it; None if there is none.
 
-    The call is in the only such function that the user's files call, or else in the only one of these files, or of the
-    packages that they belong to. If there are several, its name alone shares a word with the line of the use, such as
-    ``critic_optimizer`` with ``self.critic.update(...)``, or with a function around it, such as ``critic_step``. The
-    lines on the call stack of the use are innermost first: those of the library, and the user's.
+    The call is in the only such function of the user's files that these call, or else that they call in others, or else
+    in the only one of these files, or of the packages that they belong to. If there are several, its name alone shares
+    a word with the line of the use, such as ``critic_optimizer`` with ``self.critic.update(...)``, or with a function
+    around it, such as ``critic_step``. The lines on the call stack of the use are innermost first: those of the
+    library, and the user's.
     """
     modules = {getattr(module, "__file__", None) or "": module for module in list(sys.modules.values())}
     known = [file for file in sorted(files) if file in modules]
@@ -48,11 +49,11 @@ def library_call(library: Sequence[Frame], files: Iterable[str], used: Sequence[
         package = _package(modules.get(file))
         makers = [*_makes(known, package, maker)]
         further = [*_makes(sorted(near.difference(known)), package, maker)]
-        found = (
-            [each for each in (*makers, *further) if (each.file, each.function) in called]
-            or makers
-            or further
+        # Where one function calls both sides, it reaches the makers of the other side, too.
+        here, there = (
+            [one for one in found if (one.file, one.function) in called] for found in (makers, further)
         )
+        found = here or there or makers or further
         functions = {(frame.file, frame.function): frame for frame in reversed(found)}
         if len(functions) > 1:
             words = _parts(each.function.rpartition(".")[2] for each in used).union(

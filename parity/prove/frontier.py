@@ -14,6 +14,8 @@ from parity.verdicts import SIDES, Doubt, Finding
 
 _FIELD = re.compile(r"(\w+) = (.+?)(?=, \w+ = |>$)")
 _MAX_TEXT = 80
+SIZE = re.compile(r"\d+(?=x)")
+"""A size in a type such as ``tensor<4x2xf32>``."""
 MARKED = re.compile(r"array<i\d+: ([^>]*)>|#stablehlo<\w+ (\w+)>")
 """Attributes as MLIR marks them."""
 GIVEN = re.compile(r", \w+ at ")
@@ -170,7 +172,7 @@ class Frontier:
         ]
         outside = any(line.startswith(RESULT) for line in self.differences[:1])
         if outside or not PLACES.isdisjoint(self.operations):  # sizes and specs come from outside
-            sizes = changed_sizes(self.differences[0]) if outside else (None, None)
+            sizes = _changed_sizes(self.differences[0]) if outside else (None, None)
             texts = [
                 _with_setting(text, side, size) if side else text
                 for text, (side, _), size in zip(texts, sides, sizes, strict=True)
@@ -200,9 +202,9 @@ def _with_setting(text: str, side: FrontierSide, size: float | None) -> str:
     return f"{text}{call}{f', set at {held}' if held and str(held) not in text else ''}"
 
 
-def changed_sizes(line: str) -> tuple[float | None, float | None]:
-    """Returns the only size in which two types differ, of each side; None if they differ in more."""
-    left, right = (re.findall(r"\d+", text) for text in line.partition(" against ")[::2])
+def _changed_sizes(line: str) -> tuple[float | None, float | None]:
+    """Returns the only size in which two types differ, of each side; None if they differ in more, or in none."""
+    left, right = (SIZE.findall(text) for text in line.partition(" against ")[::2])
     unlike = [(float(a), float(b)) for a, b in zip(left, right, strict=False) if a != b]
     return unlike[0] if len(unlike) == 1 and len(left) == len(right) else (None, None)
 

@@ -141,10 +141,8 @@ def _located(results: dict[str, ChannelResult], case: Case, session: Session) ->
         chosen = first is not None and first.cause in (SETTING, LEFT_OUT) and not found.found
         if found.finding is None or not (found.found or lines):
             return results
-        if first and (chosen or (lines == own if found.found else set(lines) <= set(own))):  # in more detail
-            shown = _with_callers(first, found.finding)
-            certain = found.found or chosen or bool(lines)  # then both methods name the same lines
-            shown = dataclasses.replace(shown, doubts=(), next_step="") if certain else shown
+        if first and (chosen or (lines == own if found.found else set(lines) <= set(own))):  # both agree
+            shown = dataclasses.replace(_with_callers(first, found.finding), doubts=(), next_step="")
             changed["findings"] = (shown, *channel.findings[1:])
         else:
             where = f"values of one batch differ first at {found.finding.where}"

@@ -145,10 +145,8 @@ def _why(first: Draw, second: Draw) -> tuple[str, str, str]:
         )
     if kind == "step":
         cause = f"the same key in steps {first.step} and {second.step}: the step is not folded into it"
-        inner, outer = (
-            first.calls[:1],
-            first.calls[1:][-FRAMES:],
-        )  # the step keeps the state in an outer function
+        # An outer function, which keeps the state of the step, may be the cause.
+        inner, outer = first.calls[:1], first.calls[1:][-FRAMES:]
         left_out = ["..."] * (len(first.calls) > 1 + FRAMES)
         return (
             f"draw at {' < '.join(map(str, (*inner, *left_out, *outer))) or first.site}",

@@ -120,9 +120,8 @@ class Recorder(Interpreter):
         keys = jax.random.key_data(keys) if is_key(keys) else keys
         rows, params = np.asarray(keys).reshape(-1, keys.shape[-1]).tolist(), equation.params
         iterations = tuple((_site(loop).split(" < ")[0], index) for loop, index in here.iterations)
-        batches = [
-            np.ravel(one) for one in here.conditions if np.ndim(one)
-        ]  # of loops, some of which have ended
+        # Some loops of a batch may have ended.
+        batches = [np.ravel(one) for one in here.conditions if np.ndim(one)]
         continuing = [np.repeat(one, len(rows) // one.size) for one in batches if len(rows) % one.size == 0]
         self.draws += [
             Draw(

@@ -139,3 +139,34 @@ def test_a_maker_that_the_files_call_goes_before_an_unused_one_beside_the_use(tm
     for name in texts:
         del sys.modules[f"elsewhere_{name}"]
     assert found and (found.line, found.function) == (4, "make")
+
+
+SIDES = """from both_{other} import create as other
+from both_{own} import create
+
+def build():
+    return create(), other()
+"""
+MAKES = """import optax
+
+def create():
+    return optax.adam({rate})
+
+def step(state):
+    return state
+"""
+
+
+@pytest.mark.parametrize("own", ["linen", "nnx"])
+def test_a_pair_that_calls_the_makers_of_both_sides_names_that_of_the_side(tmp_path, monkeypatch, own):
+    texts = {name: MAKES.format(rate=rate) for name, rate in (("linen", 1e-2), ("nnx", 1e-3))}
+    texts["pair"] = SIDES.format(own="linen", other="nnx")
+    for name, text in texts.items():
+        (tmp_path / f"both_{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    files = {name: importlib.import_module(f"both_{name}").__file__ or "" for name in texts}
+    used = [Frame(files[own], 7, "step"), Frame(files["pair"], 5, "build")]
+    found = library_call([CLOSURE], {files[own], files["pair"]}, used)
+    for name in texts:
+        del sys.modules[f"both_{name}"]
+    assert found and found.file == files[own]

@@ -12,7 +12,7 @@ from jax import lax
 from parity.ir.functions import Frame
 from parity.ir.location import SourceLocation, inlined_source
 from parity.prove import prove, search
-from parity.prove.frontier import MOST_ENTRIES, TABLE, Frontier, FrontierSide, difference
+from parity.prove.frontier import MOST_ENTRIES, TABLE, Frontier, FrontierSide, _changed_sizes, difference
 from parity.verdicts import Doubt, Verdict
 
 # B batch, T positions, D features, H heads, K width of a head
@@ -219,6 +219,19 @@ def test_the_line_that_holds_a_size_is_named():
     one, other = first_sentence((halls, yards), jnp.ones(5), jnp.ones(4)).split(", candidate ")
     assert one.endswith(" in Hall") and ", set at " in one, one
     assert " in Yard" in other and ", set at " in other, other
+
+
+@pytest.mark.parametrize(
+    ("types", "sizes"),
+    [
+        ("tensor<4x2xf32> against tensor<4x5xf32>", (2, 5)),
+        ("tensor<4x32xf32> against tensor<4x32xbf16>", (None, None)),
+        ("tensor<4x2xf32> against tensor<3x5xf32>", (None, None)),
+        ("tensor<f32> against tensor<4xf32>", (None, None)),
+    ],
+)
+def test_the_bits_of_a_type_are_no_size(types, sizes):
+    assert _changed_sizes(f"result type: {types}") == sizes
 
 
 def rows(bug):
